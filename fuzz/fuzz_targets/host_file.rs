@@ -9,7 +9,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use punctual_model::file::{Overrides, parse, parse_bytes, to_toml};
+use punctual_model::AnyHost;
+use punctual_model::file::Overrides;
 
 fuzz_target!(|data: &[u8]| {
     let (options, file) = match data.iter().position(|&b| b == 0) {
@@ -18,10 +19,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let set = String::from_utf8_lossy(options).lines().map(str::to_string).collect();
     let overrides = Overrides { set, ..Overrides::default() };
-    match parse_bytes(file, "fuzz.toml", &overrides) {
+    match AnyHost::parse_bytes(file, "fuzz.toml", &overrides) {
         Ok(host) => {
-            let written = to_toml(&host);
-            match parse(&written, "written.toml", &Overrides::default()) {
+            let written = host.to_toml();
+            match AnyHost::parse(&written, "written.toml", &Overrides::default()) {
                 Ok(again) => assert!(again == host, "another host after writing:\n{written}"),
                 Err(e) => panic!("{e}\n{written}"),
             }

@@ -12,9 +12,9 @@ use std::fmt::Write;
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_host_stack::bounds::response_bound;
-use punctual_model::file::{Overrides, parse, to_toml};
-use punctual_host_stack::description::{Injection, Path, SoftirqRest};
-use punctual_host_stack::Method;
+use punctual_host_stack::{Injection, Method, Path, SoftirqRest};
+use punctual_model::AnyHost;
+use punctual_model::file::{Overrides, parse_host_stack};
 
 const SERVERS_MAX: usize = 5;
 const CARDS: [&str; 3] = ["rt", "lan", "wan"];
@@ -164,16 +164,17 @@ fn server(u: &mut Unstructured, number: usize, text: &mut String) -> arbitrary::
 }
 
 fuzz_target!(|input: Input| {
-    let host = match parse(&input.0, "fuzz.toml", &Overrides::default()) {
-        Ok(host) => host,
+    let stack = match parse_host_stack(input.0.as_bytes(), "fuzz.toml", &Overrides::default()) {
+        Ok(stack) => stack,
         Err(e) => panic!("{e}\n{}", input.0),
     };
-    let written = to_toml(&host);
-    assert!(parse(&written, "written.toml", &Overrides::default()).as_ref() == Ok(&host), "{written}");
-    let results = punctual_sim::simulate(&host).unwrap_or_else(|e| panic!("{e}\n{}", input.0));
-    let stack = host.stack.as_ref().expect("the host has a stack");
+    let written = AnyHost::Stack(stack.clone()).to_toml();
+    let read = parse_host_stack(written.as_bytes(), "written.toml", &Overrides::default());
+    assert!(read.as_ref() == Ok(&stack), "{written}");
+    let results =
+        punctual_host_stack_sim::simulate(&stack, ()).unwrap_or_else(|e| panic!("{e}\n{}", input.0));
     for server in &stack.servers {
-        let Ok(bound) = response_bound(stack, server) else { continue };
+        let Ok(bound) = response_bound(&stack, server) else { continue };
         let flow = results.flows.iter().find(|flow| flow.name == server.name).expect("each has a flow");
         let worst = flow.latency.max();
         assert!(worst <= bound.total(), "{}: {worst} of {bound:?}\n{}", server.name, input.0);

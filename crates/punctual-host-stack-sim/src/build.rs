@@ -2,19 +2,18 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
-use punctual_host_stack::description::{HostStack, Injection, Load, Server};
 use punctual_host_stack::lock::PiLock;
 use punctual_host_stack::softnet::PollList;
-use punctual_host_stack::{Priority, ThreadId};
-use punctual_model::Host;
+use punctual_host_stack::{HostStack, Injection, Load, Path, Priority, Server, ThreadId, Who};
 
-use super::card::{Queue, Stream, spacing_ns};
-use super::cpu::Cpu;
-use super::guest::Guest;
-use super::request::Times;
-use super::softirq::Action;
-use super::threads::Thread;
-use super::{Instance, Machine, Timed, Use, Watch, Who};
+use crate::action::Action;
+use crate::instance::{Guest, Instance};
+use crate::machine::{Machine, Timed, Use};
+use crate::processor::Cpu;
+use crate::queue::{Queue, Stream, spacing_ns};
+use crate::request::Times;
+use crate::thread::Thread;
+use crate::watch::Watch;
 
 /// Processors that threads and cards may use.
 struct Processors<'h> {
@@ -25,20 +24,19 @@ struct Processors<'h> {
 impl Processors<'_> {
     /// Those for something of this priority among `own`.
     fn for_priority(&self, priority: Priority, own: &[usize]) -> Vec<usize> {
-        self.stack.processors_for(priority, own, self.all.len())
+        self.stack.processors_for(priority, own)
     }
 }
 
 impl<'h, W: Watch> Machine<'h, W> {
-    pub(super) fn new(host: &'h Host, stack: &'h HostStack, watch: W) -> Self {
-        let processors = Processors { stack, all: (0..host.processors).collect() };
+    pub(crate) fn new(stack: &'h HostStack, watch: W) -> Self {
+        let processors = Processors { stack, all: (0..stack.processors).collect() };
         let mut machine = Machine {
-            host,
             stack,
             costs: stack.host_costs(),
             watch,
             now: 0,
-            end: host.duration.as_ns(),
+            end: stack.duration.as_ns(),
             heap: BinaryHeap::new(),
             sequence: 0,
             events: 0,
@@ -62,11 +60,11 @@ impl<'h, W: Watch> Machine<'h, W> {
             copied: 0,
             marks: Vec::new(),
             draws: 0,
-            seed: punctual_jobs::mix(host.seed, 0),
+            seed: punctual_jobs::mix(stack.seed, 0),
             violation: None,
         };
         machine.add_queues(&processors);
-        for cpu in 0..host.processors {
+        for cpu in 0..stack.processors {
             let thread = machine.thread(Who::Ksoftirqd(cpu), Priority::FAIR, vec![cpu]);
             machine.ksoftirqd.push(thread);
             if stack.injection == Injection::Kworker {
@@ -79,7 +77,7 @@ impl<'h, W: Watch> Machine<'h, W> {
                 machine.add_instance(index, server, &processors);
             }
         }
-        machine.size_tables(host.processors);
+        machine.size_tables(stack.processors);
         machine.start();
         machine
     }
@@ -114,7 +112,7 @@ impl<'h, W: Watch> Machine<'h, W> {
         let who = if server.path.is_vm() { Who::Vcpu(number) } else { Who::Process(number) };
         let allowed = processors.for_priority(server.priority, &processors.all);
         let main = self.thread(who, server.priority, allowed);
-        let vnic = (server.path == punctual_host_stack::description::Path::Virtio).then(|| {
+        let vnic = (server.path == Path::Virtio).then(|| {
             let allowed = processors.for_priority(server.vnic_priority, &processors.all);
             self.thread(Who::Vnic(number), server.vnic_priority, allowed)
         });
@@ -130,7 +128,7 @@ impl<'h, W: Watch> Machine<'h, W> {
             guest: Guest::default(),
             stream: None,
             copied: 0,
-            seed: punctual_jobs::task_seed(self.host.seed, number),
+            seed: punctual_jobs::task_seed(self.stack.seed, number),
             sent: 0,
             answered: 0,
             last_handed: 0,

@@ -4,89 +4,17 @@
 //! at most its window of frames that the process has not read, and a queue that is full stops its link, so
 //! its frames come no earlier than they fit.
 
-use std::collections::VecDeque;
-
 use punctual_host_stack::softnet::{List, WEIGHT};
-use punctual_host_stack::{Priority, ThreadId};
 use punctual_model::results::HostPart;
 
-use super::{Event, Load, Machine, Packet, Timed, Watch};
+use crate::machine::{Machine, Timed};
+use crate::packet::{FRAME_BYTES, Packet, Payload};
+use crate::queue::Queue;
+use crate::request::Request;
+use crate::watch::{Event, Watch};
 
-/// Payload of a frame of a stream: 1500 bytes less 52 of TCP/IP with timestamps.
-pub(super) const FRAME_BYTES: u32 = 1448;
-/// What a frame of a stream takes on the wire, in bytes: Ethernet header, checksum, preamble and gap beside
-/// 1500.
-const WIRE_BYTES: u64 = 1538;
 /// Frames of a stream that are merged to one packet at most: 64 KiB (GRO).
 const GRO_FRAMES: u32 = 45;
-
-/// A receive queue of a card, with its interrupt on one processor.
-pub(super) struct Queue {
-    pub(super) card: usize,
-    pub(super) cpu: usize,
-    pub(super) priority: Priority,
-    pub(super) irq_thread: Option<ThreadId>,
-    pub(super) napi_thread: Option<ThreadId>,
-    pub(super) irq_on: bool,
-    /// The IRQ thread has an interrupt to handle.
-    pub(super) handle: bool,
-    last_interrupt: Option<u64>,
-    pub(super) generation: u32,
-    due: Option<u64>,
-    /// Requests in the ring with the time at which they came.
-    pub(super) requests: VecDeque<(u64, u32)>,
-    pub(super) streams: Vec<usize>,
-    /// Packets that its processor has sent through the card since the last that was looked at.
-    sampled: u32,
-}
-
-impl Queue {
-    pub(super) fn new(card: usize, cpu: usize, priority: Priority) -> Self {
-        Queue {
-            card,
-            cpu,
-            priority,
-            irq_thread: None,
-            napi_thread: None,
-            irq_on: true,
-            handle: false,
-            last_interrupt: None,
-            generation: 0,
-            due: None,
-            requests: VecDeque::new(),
-            streams: Vec::new(),
-            sampled: 0,
-        }
-    }
-}
-
-/// A TCP stream to an instance.
-pub(super) struct Stream {
-    pub(super) instance: usize,
-    pub(super) queue: usize,
-    /// The queue that it comes to when nothing of it waits in its present one.
-    next_queue: usize,
-    /// Distance of two frames on the link.
-    pub(super) spacing: u64,
-    /// When the next frame arrives, if the window has room.
-    pub(super) next: u64,
-    /// Frames that may still come.
-    pub(super) room: u32,
-    pub(super) window: u32,
-    /// Frames that the process has not read.
-    pub(super) unread: u32,
-}
-
-impl Stream {
-    pub(super) fn new(instance: usize, queue: usize, spacing: u64, next: u64, window: u32) -> Self {
-        Stream { instance, queue, next_queue: queue, spacing, next, room: window, window, unread: 0 }
-    }
-}
-
-/// Distance of the frames of each of `streams` streams on a link.
-pub(super) fn spacing_ns(bandwidth_bps: u64, streams: u64) -> u64 {
-    (WIRE_BYTES * 8 * 1_000_000_000 * streams / bandwidth_bps.max(1)).max(1)
-}
 
 impl<W: Watch> Machine<'_, W> {
     /// When the first frame of the queue came or comes.
@@ -98,7 +26,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Sees to it that the queue interrupts in time.
-    pub(super) fn arm_interrupt(&mut self, queue: usize) {
+    pub(crate) fn arm_interrupt(&mut self, queue: usize) {
         if !self.queues[queue].irq_on {
             return;
         }
@@ -118,7 +46,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// The queue interrupts its processor.
-    pub(super) fn interrupt(&mut self, queue: usize) {
+    pub(crate) fn interrupt(&mut self, queue: usize) {
         let state = &mut self.queues[queue];
         (state.irq_on, state.due, state.last_interrupt) = (false, None, Some(self.now));
         let (card, cpu) = (state.card, state.cpu);
@@ -129,21 +57,21 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Everything since their last stamp was `part`, for all requests in the ring.
-    pub(super) fn stamp_ring(&mut self, queue: usize, part: HostPart) {
+    pub(crate) fn stamp_ring(&mut self, queue: usize, part: HostPart) {
         for at in 0..self.queues[queue].requests.len() {
             let request = self.queues[queue].requests[at].1;
             self.stamp(request, part);
         }
     }
 
-    pub(super) fn request_arrives(&mut self, queue: usize, request: u32) {
+    pub(crate) fn request_arrives(&mut self, queue: usize, request: u32) {
         self.stamp(request, HostPart::CardReceive);
         self.queues[queue].requests.push_back((self.now, request));
         self.arm_interrupt(queue);
     }
 
     /// The hard IRQ is handled.
-    pub(super) fn hard_irq_done(&mut self, cpu: usize, queue: usize) {
+    pub(crate) fn hard_irq_done(&mut self, cpu: usize, queue: usize) {
         self.stamp_ring(queue, HostPart::Interrupt);
         if let Some(thread) = self.queues[queue].irq_thread {
             self.queues[queue].handle = true;
@@ -155,7 +83,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Takes the frames that a poll of the queue finds, merged to packets.
-    pub(super) fn take_frames(&mut self, queue: usize, packets: &mut Vec<Packet>) -> u32 {
+    pub(crate) fn take_frames(&mut self, queue: usize, packets: &mut Vec<Packet>) -> u32 {
         self.pause_links(queue);
         packets.clear();
         let mut frames = 0;
@@ -167,7 +95,7 @@ impl<W: Watch> Machine<'_, W> {
             if let Some((_, request)) = front.filter(|front| front.0 <= first).copied() {
                 self.queues[queue].requests.pop_front();
                 let Request { instance, bytes, .. } = self.requests[request as usize];
-                packets.push(Packet { server: instance, bytes, load: Load::Request(request) });
+                packets.push(Packet { server: instance, bytes, load: Payload::Request(request) });
                 continue;
             }
             let streams = self.queues[queue].streams.iter().copied();
@@ -187,7 +115,7 @@ impl<W: Watch> Machine<'_, W> {
         stream.room -= 1;
         stream.unread += 1;
         for packet in packets.iter_mut().rev().filter(|packet| packet.server == stream.instance) {
-            if let Load::Stream { frames } = &mut packet.load
+            if let Payload::Stream { frames } = &mut packet.load
                 && *frames < GRO_FRAMES
             {
                 *frames += 1;
@@ -195,7 +123,7 @@ impl<W: Watch> Machine<'_, W> {
                 return;
             }
         }
-        let load = Load::Stream { frames: 1 };
+        let load = Payload::Stream { frames: 1 };
         packets.push(Packet { server: stream.instance, bytes: FRAME_BYTES, load });
     }
 
@@ -210,7 +138,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// The process has read frames of its stream: the window opens.
-    pub(super) fn stream_read(&mut self, stream: usize, frames: u32) {
+    pub(crate) fn stream_read(&mut self, stream: usize, frames: u32) {
         let state = &mut self.streams[stream];
         if state.room == 0 {
             // The sender hears of it after the card's delay each way.
@@ -228,7 +156,7 @@ impl<W: Watch> Machine<'_, W> {
 
     /// Processor `cpu` has sent a packet for `instance` through its card (`ixgbe_atr`): of `atr_sample` of
     /// them, the last one's stream comes to that processor's queue from then on.
-    pub(super) fn transmitted(&mut self, instance: usize, cpu: usize) {
+    pub(crate) fn transmitted(&mut self, instance: usize, cpu: usize) {
         let card = self.stack.servers[self.instances[instance].server].card;
         let sample = self.stack.cards[card].atr_sample;
         if sample == 0 {
@@ -262,7 +190,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// A poll took all that there was: the interrupt is on again.
-    pub(super) fn completes(&mut self, queue: usize) {
+    pub(crate) fn completes(&mut self, queue: usize) {
         for at in (0..self.queues[queue].streams.len()).rev() {
             self.move_stream(self.queues[queue].streams[at]);
         }
@@ -270,5 +198,3 @@ impl<W: Watch> Machine<'_, W> {
         self.arm_interrupt(queue);
     }
 }
-
-use super::Request;

@@ -1,67 +1,15 @@
 //! Processors: the contexts on them, what each did, and which thread runs where.
 
-use std::collections::VecDeque;
-
-use punctual_host_stack::run_queue::{RunQueue, SLICE, place, preempts};
-use punctual_host_stack::softnet::Softirq;
+use punctual_host_stack::run_queue::{SLICE, place, preempts};
 use punctual_host_stack::{Priority, ThreadId};
 
-use super::threads::{State, Step};
-use super::{Event, Machine, Timed, Watch};
-
-/// A softirq on return from an interrupt.
-pub(super) struct Soft {
-    pub(super) run: Softirq,
-    pub(super) left: u64,
-}
-
-/// A processor.
-pub(super) struct Cpu {
-    /// Queues whose interrupt waits.
-    pub(super) raised: VecDeque<usize>,
-    /// The hard IRQ under way: its queue and the time that it still needs.
-    pub(super) hard: Option<(usize, u64)>,
-    pub(super) soft: Option<Soft>,
-    pub(super) current: Option<ThreadId>,
-    last: Option<ThreadId>,
-    pub(super) ready: RunQueue,
-    slice_left: u64,
-    pub(super) must_schedule: bool,
-    /// A hard IRQ has ended above threads: a softirq may begin.
-    pub(super) irq_returns: bool,
-    since: u64,
-    pub(super) generation: u32,
-    pub(super) dirty: bool,
-    pub(super) busy: u64,
-    pub(super) interrupts: u64,
-    pub(super) switches: u64,
-}
-
-impl Cpu {
-    pub(super) fn new(threads: usize) -> Self {
-        Cpu {
-            raised: VecDeque::new(),
-            hard: None,
-            soft: None,
-            current: None,
-            last: None,
-            ready: RunQueue::new(threads),
-            slice_left: 0,
-            must_schedule: false,
-            irq_returns: false,
-            since: 0,
-            generation: 0,
-            dirty: false,
-            busy: 0,
-            interrupts: 0,
-            switches: 0,
-        }
-    }
-}
+use crate::machine::{Machine, Timed};
+use crate::thread::{State, Step};
+use crate::watch::{Event, Watch};
 
 impl<W: Watch> Machine<'_, W> {
     /// Something about the processor changes now.
-    pub(super) fn touch(&mut self, cpu: usize) {
+    pub(crate) fn touch(&mut self, cpu: usize) {
         self.account(cpu);
         if !self.cpus[cpu].dirty {
             self.cpus[cpu].dirty = true;
@@ -70,7 +18,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Charges the time since the last account to the topmost context.
-    pub(super) fn account(&mut self, cpu: usize) {
+    pub(crate) fn account(&mut self, cpu: usize) {
         let now = self.now;
         let state = &mut self.cpus[cpu];
         let ran = now - state.since;
@@ -105,7 +53,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// The topmost step of the processor has ended, or its thread's slice.
-    pub(super) fn step_ends(&mut self, cpu: usize) {
+    pub(crate) fn step_ends(&mut self, cpu: usize) {
         let state = &mut self.cpus[cpu];
         if let Some((queue, 0)) = state.hard {
             state.hard = None;
@@ -124,7 +72,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Decides what the processor does from now on.
-    pub(super) fn update(&mut self, cpu: usize) {
+    pub(crate) fn update(&mut self, cpu: usize) {
         self.account(cpu);
         loop {
             let state = &mut self.cpus[cpu];
@@ -311,7 +259,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// The thread has something to do, if it slept.
-    pub(super) fn wake(&mut self, thread: ThreadId) {
+    pub(crate) fn wake(&mut self, thread: ThreadId) {
         if self.threads[thread.index()].state != State::Sleeping {
             return;
         }
@@ -329,7 +277,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Puts the thread on the run queue of its processor, and says when that must schedule.
-    pub(super) fn enqueue(&mut self, thread: ThreadId) {
+    pub(crate) fn enqueue(&mut self, thread: ThreadId) {
         let one = &mut self.threads[thread.index()];
         one.state = State::Ready;
         let (cpu, priority, vruntime) = (one.cpu, one.priority(), one.vruntime);
@@ -344,7 +292,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// The thread inherits a priority, or loses one that it inherited.
-    pub(super) fn inherit(&mut self, thread: ThreadId, priority: Priority) {
+    pub(crate) fn inherit(&mut self, thread: ThreadId, priority: Priority) {
         let one = &mut self.threads[thread.index()];
         one.inherited = priority;
         let cpu = one.cpu;

@@ -1,41 +1,18 @@
 //! What a vCPU thread does: the VM's interrupts, its softirq, its process.
 
-use std::collections::VecDeque;
-
-use punctual_host_stack::ThreadId;
-use punctual_host_stack::description::{Load as Traffic, Path};
 use punctual_host_stack::softnet::WEIGHT;
+use punctual_host_stack::{Load, Path, ThreadId};
 use punctual_model::results::HostPart;
 use punctual_sched::Duration;
 
-use super::threads::{State, Step, further_buffers, read_packets, sum};
-use super::{Load, Machine, Packet, Sent, Use, Watch};
-
-/// A VM with one vCPU for its server.
-#[derive(Default)]
-pub(super) struct Guest {
-    /// Packets that the vNIC thread has put into the guest's memory.
-    pub(super) ring: VecDeque<Packet>,
-    /// Packets in the guest's socket.
-    socket: VecDeque<Packet>,
-    interrupt: bool,
-    /// The driver polls: its interrupt is off.
-    polls: bool,
-    /// Packets of this poll.
-    polled: u32,
-    /// The vCPU is in the VM, or in a call from it.
-    entered: bool,
-    /// The process runs, or the idle process.
-    process_runs: bool,
-    /// The process's step that an interrupt preempted.
-    preempted: Option<(Step, u64, u64, u64)>,
-    /// What the guest has handed to its card and not told the vNIC thread of.
-    untold: Option<Sent>,
-}
+use crate::machine::{Machine, Use};
+use crate::packet::{Packet, Payload, Sent, further_buffers, read_packets};
+use crate::thread::{State, Step};
+use crate::watch::Watch;
 
 impl<W: Watch> Machine<'_, W> {
     /// Somebody on `cpu` signals a virtual interrupt for the guest.
-    pub(super) fn signal_guest(&mut self, instance: usize, cpu: usize) {
+    pub(crate) fn signal_guest(&mut self, instance: usize, cpu: usize) {
         match self.kworkers.get_mut(cpu) {
             None => self.interrupt_guest(instance),
             Some((thread, waiting)) => {
@@ -49,7 +26,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// A virtual interrupt for the guest.
-    pub(super) fn interrupt_guest(&mut self, instance: usize) {
+    pub(crate) fn interrupt_guest(&mut self, instance: usize) {
         let guest = &mut self.instances[instance].guest;
         if guest.polls {
             return;
@@ -73,13 +50,13 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// An event for the guest's idle process: nothing is interrupted.
-    pub(super) fn notify_guest(&mut self, instance: usize) {
+    pub(crate) fn notify_guest(&mut self, instance: usize) {
         let thread = self.instances[instance].main;
         self.wake(thread);
     }
 
     /// The vCPU's next step.
-    pub(super) fn vcpu_thread(&mut self, thread: ThreadId, instance: usize) {
+    pub(crate) fn vcpu_thread(&mut self, thread: ThreadId, instance: usize) {
         let costs = self.stack.costs;
         let guest = &mut self.instances[instance].guest;
         if !guest.entered {
@@ -143,7 +120,7 @@ impl<W: Watch> Machine<'_, W> {
             return None;
         };
         guest.polled += 1;
-        let acknowledges = matches!(packet.load, Load::Stream { .. });
+        let acknowledges = matches!(packet.load, Payload::Stream { .. });
         let buffers = further_buffers(costs.virtio_buffer, packet.bytes);
         let cost = costs.protocol + buffers + if acknowledges { costs.send } else { Duration::ZERO };
         let cost = self.varied(cost);
@@ -171,9 +148,9 @@ impl<W: Watch> Machine<'_, W> {
             lines += uses.guest_switch;
         }
         if outsourced {
-            cost += sum(&[costs.vm_exit, costs.socket_call, costs.vm_entry]);
+            cost += costs.vm_exit + costs.socket_call + costs.vm_entry;
         }
-        if let (Load::Request(request), Traffic::Requests { lines: own, .. }) =
+        if let (Payload::Request(request), Load::Requests { lines: own, .. }) =
             (packet.load, self.stack.servers[self.instances[instance].server].load)
         {
             let reply_bytes = self.requests[request as usize].reply_bytes;
@@ -191,7 +168,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// A step of a vCPU thread is over.
-    pub(super) fn guest_step_done(&mut self, thread: ThreadId, instance: usize, step: Step) {
+    pub(crate) fn guest_step_done(&mut self, thread: ThreadId, instance: usize, step: Step) {
         match step {
             Step::Enter => self.vcpu_entered(thread, instance),
             Step::GuestInterrupt => {
@@ -217,8 +194,8 @@ impl<W: Watch> Machine<'_, W> {
         let one = &self.instances[instance];
         let packets = one.guest.ring.iter().chain(&one.socket);
         let request = |packet: &Packet| match packet.load {
-            Load::Request(request) => Some(request),
-            Load::Stream { .. } => None,
+            Payload::Request(request) => Some(request),
+            Payload::Stream { .. } => None,
         };
         packets.filter_map(request).collect()
     }
@@ -233,11 +210,11 @@ impl<W: Watch> Machine<'_, W> {
 
     fn guest_received(&mut self, thread: ThreadId, instance: usize, packet: Packet) {
         match packet.load {
-            Load::Request(request) => {
+            Payload::Request(request) => {
                 let stamp = self.stamp_of(thread, HostPart::GuestStack, HostPart::GuestWait);
                 self.stamp_step(request, stamp);
             }
-            Load::Stream { .. } => self.guest_sends(instance, Sent::Ack { server: instance }),
+            Payload::Stream { .. } => self.guest_sends(instance, Sent::Ack { server: instance }),
         }
         self.instances[instance].guest.socket.push_back(packet);
     }
@@ -245,8 +222,8 @@ impl<W: Watch> Machine<'_, W> {
     fn guest_processed(&mut self, thread: ThreadId, instance: usize, packet: Packet) {
         self.copies(instance, packet.bytes);
         match packet.load {
-            Load::Stream { frames } => self.read(instance, frames, packet.bytes),
-            Load::Request(request) => {
+            Payload::Stream { frames } => self.read(instance, frames, packet.bytes),
+            Payload::Request(request) => {
                 let stamp = self.stamp_of(thread, HostPart::GuestProcess, HostPart::GuestWait);
                 self.stamp_step(request, stamp);
                 if self.instances[instance].path == Path::Virtio {

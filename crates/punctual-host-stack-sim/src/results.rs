@@ -1,42 +1,37 @@
 //! The end of a run: what processors and servers did, and whether every request is accounted for.
 
-use punctual_host_stack::description::Load;
+use punctual_host_stack::Load;
 use punctual_model::Results;
 use punctual_model::results::{
-    FlowResult, HostPart, HostPartResult, PacketCounts, ProcessorTotals, ResultsBuilder, SegmentResult,
-    Source,
+    FlowResult, HostPart, HostPartResult, PacketCounts, ProcessorTotals, SegmentResult, of_host_stack,
 };
 use punctual_sched::Duration;
 
-use super::card::FRAME_BYTES;
-use super::request::Times;
-use super::{Machine, Watch};
-use crate::Violation;
+use crate::error::Violation;
+use crate::machine::Machine;
+use crate::packet::FRAME_BYTES;
+use crate::request::Times;
+use crate::watch::Watch;
 
 impl<W: Watch> Machine<'_, W> {
-    pub(super) fn results(mut self) -> Result<Results, Violation> {
+    pub(crate) fn results(mut self) -> Result<Results, Violation> {
         self.check_requests()?;
-        let mut builder = ResultsBuilder::new(self.host, Source::Simulation);
-        builder.events(self.events);
+        let mut processors = Vec::with_capacity(self.cpus.len());
         for (number, cpu) in self.cpus.iter().enumerate() {
             if cpu.busy > self.end || cpu.interrupts > cpu.busy {
                 return Err(Violation(format!("processor {number} was busy for {} ns", cpu.busy)));
             }
-            builder.processor(
-                number,
-                &ProcessorTotals {
-                    busy: Duration::from_ns(cpu.busy),
-                    idle: Duration::from_ns(self.end - cpu.busy),
-                    overhead: Duration::ZERO,
-                    decisions: 0,
-                    context_switches: cpu.switches,
-                },
-            );
+            processors.push(ProcessorTotals {
+                busy: Duration::from_ns(cpu.busy),
+                idle: Duration::from_ns(self.end - cpu.busy),
+                overhead: Duration::ZERO,
+                decisions: 0,
+                context_switches: cpu.switches,
+            });
         }
         let times = std::mem::take(&mut self.times);
         let flows = times.into_iter().enumerate().map(|(server, times)| self.flow(server, times)).collect();
-        builder.networks(Vec::new(), flows, Vec::new());
-        Ok(builder.build())
+        Ok(of_host_stack(self.stack, self.events, &processors, flows))
     }
 
     /// What clients sent was answered or is on its way.

@@ -1,64 +1,20 @@
 //! Actions (`net_rx_action`), whoever runs them: a softirq on return from an interrupt, or a thread.
 
-use punctual_host_stack::Priority;
-use punctual_host_stack::description::{Load as Traffic, Path};
 use punctual_host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
+use punctual_host_stack::{Load, Path, Priority};
 use punctual_model::results::HostPart;
-use punctual_sched::Duration;
+use punctual_sched::{Duration, Instant};
 
-use super::cpu::Soft;
-use super::request::Stamp;
-use super::{Event, Load, Machine, Packet, Sent, Use, Watch, list_of};
-
-/// What is polled, by [`DeviceId`].
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Device {
-    Queue(usize),
-    Backlog(usize),
-}
-
-/// How far an action has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// None is under way.
-    Idle,
-    /// The action begins.
-    Begins,
-    /// The driver takes frames.
-    Driver,
-    /// A packet goes up the stack.
-    Packet(usize),
-}
-
-/// An action on a poll list.
-pub(super) struct Action {
-    stage: Stage,
-    device: DeviceId,
-    count: u32,
-    packets: Vec<Packet>,
-    sent: Vec<Sent>,
-    /// Cost and refill of the step under way.
-    cost: u64,
-    refill: u64,
-}
-
-impl Action {
-    pub(super) fn new() -> Self {
-        Action {
-            stage: Stage::Idle,
-            device: DeviceId(0),
-            count: 0,
-            packets: Vec::with_capacity(WEIGHT as usize),
-            sent: Vec::with_capacity(WEIGHT as usize),
-            cost: 0,
-            refill: 0,
-        }
-    }
-}
+use crate::action::{Device, Stage, list_of};
+use crate::machine::{Machine, Use};
+use crate::packet::{Packet, Payload, Sent};
+use crate::processor::Soft;
+use crate::request::Stamp;
+use crate::watch::{Event, Watch};
 
 impl<W: Watch> Machine<'_, W> {
     /// Devices are the queues, then the backlogs.
-    pub(super) fn backlog_device(&self, backlog: usize) -> DeviceId {
+    pub(crate) fn backlog_device(&self, backlog: usize) -> DeviceId {
         DeviceId((self.queues.len() + backlog) as u32)
     }
 
@@ -69,12 +25,12 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    pub(super) fn schedule_device(&mut self, queue: usize, cpu: usize, list: List) {
+    pub(crate) fn schedule_device(&mut self, queue: usize, cpu: usize, list: List) {
         self.lists[list_of(cpu, list)].schedule(DeviceId(queue as u32));
     }
 
     /// On return from an interrupt: starts the softirq if there is something to do. Only without IRQ threads.
-    pub(super) fn start_softirq(&mut self, cpu: usize) -> bool {
+    pub(crate) fn start_softirq(&mut self, cpu: usize) -> bool {
         let list = list_of(cpu, List::Common);
         if self.stack.method.has_irq_threads()
             || !self.lists[list].is_pending()
@@ -86,21 +42,21 @@ impl<W: Watch> Machine<'_, W> {
         if current.is_some_and(|thread| self.threads[thread.index()].softirq.is_some()) {
             return false;
         }
-        let run = Softirq::begin(punctual_sched::Instant::from_ns(self.now));
+        let run = Softirq::begin(Instant::from_ns(self.now));
         let left = self.action_step(list).unwrap_or(0);
         self.cpus[cpu].soft = Some(Soft { run, left });
         true
     }
 
     /// A step of the softirq on return from an interrupt has ended.
-    pub(super) fn softirq_step_done(&mut self, cpu: usize) {
+    pub(crate) fn softirq_step_done(&mut self, cpu: usize) {
         let list = list_of(cpu, List::Common);
         let next = self.action_step(list).or_else(|| {
             let state = &mut self.cpus[cpu];
             let thread_waits =
                 state.must_schedule || (state.current.is_none() && state.ready.first().is_some());
             let pending = self.lists[list].is_pending();
-            let now = punctual_sched::Instant::from_ns(self.now);
+            let now = Instant::from_ns(self.now);
             let run = &mut state.soft.as_mut()?.run;
             match run.after(now, pending, thread_waits) {
                 After::Again => self.action_step(list),
@@ -118,14 +74,14 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// Is no action on the list under way, and nothing on it?
-    pub(super) fn is_done(&self, at: usize) -> bool {
+    pub(crate) fn is_done(&self, at: usize) -> bool {
         self.actions[at].stage == Stage::Idle && !self.lists[at].is_pending()
     }
 
     /// Ends the action's step, if one is under way, and begins the next: its cost. `None`: the action is
     /// over.
-    pub(super) fn action_step(&mut self, at: usize) -> Option<u64> {
-        let now = punctual_sched::Instant::from_ns(self.now);
+    pub(crate) fn action_step(&mut self, at: usize) -> Option<u64> {
+        let now = Instant::from_ns(self.now);
         match self.actions[at].stage {
             Stage::Idle => {
                 self.lists[at].begin(now);
@@ -161,7 +117,7 @@ impl<W: Watch> Machine<'_, W> {
                 let count = self.take_frames(queue, &mut packets);
                 let frames = Duration::from_ns(self.costs.frame.as_ns() * u64::from(count.max(1)));
                 for packet in &packets {
-                    if let Load::Request(request) = packet.load {
+                    if let Payload::Request(request) = packet.load {
                         self.stamp(request, HostPart::SoftirqWait);
                     }
                 }
@@ -193,7 +149,7 @@ impl<W: Watch> Machine<'_, W> {
         let (cost, refill) = (self.actions[at].cost, self.actions[at].refill);
         let stamp = Stamp { cost, refill, part: HostPart::Softirq, wait: HostPart::SoftirqWait };
         for i in 0..self.actions[at].packets.len() {
-            if let Load::Request(request) = self.actions[at].packets[i].load {
+            if let Payload::Request(request) = self.actions[at].packets[i].load {
                 self.stamp_step(request, stamp);
             }
         }
@@ -205,9 +161,9 @@ impl<W: Watch> Machine<'_, W> {
         let instance = &self.instances[packet.server];
         match (instance.path, packet.load) {
             (Path::Virtio, _) => costs.bridge,
-            (_, Load::Request(_)) => costs.protocol,
+            (_, Payload::Request(_)) => costs.protocol,
             // Its acknowledgement goes out at once.
-            (_, Load::Stream { .. }) => costs.protocol + costs.send + costs.transmit,
+            (_, Payload::Stream { .. }) => costs.protocol + costs.send + costs.transmit,
         }
     }
 
@@ -217,7 +173,7 @@ impl<W: Watch> Machine<'_, W> {
         let (cost, refill) = if let Some(&packet) = action.packets.get(index) {
             let cost = self.varied(self.packet_cost(&packet));
             let socket = self.instances[packet.server].path != Path::Virtio;
-            let own = socket && matches!(packet.load, Load::Request(_));
+            let own = socket && matches!(packet.load, Payload::Request(_));
             let lines = if own { self.lines().host_protocol } else { 0 };
             (cost, self.refill(packet.server, Use::Softirq, lines))
         } else if action.sent.get(index).is_some() {
@@ -234,7 +190,7 @@ impl<W: Watch> Machine<'_, W> {
         let action = &self.actions[at];
         let (cost, refill) = (action.cost, action.refill);
         if let Some(&packet) = action.packets.get(index) {
-            if let Load::Request(request) = packet.load {
+            if let Payload::Request(request) = packet.load {
                 let stamp = Stamp { cost, refill, part: HostPart::Softirq, wait: HostPart::SoftirqWait };
                 self.stamp_step(request, stamp);
             } else if self.instances[packet.server].path != Path::Virtio {
@@ -270,7 +226,7 @@ impl<W: Watch> Machine<'_, W> {
 
     /// The poll under way has taken care of its packets.
     fn poll_ends(&mut self, at: usize) -> Option<u64> {
-        let now = punctual_sched::Instant::from_ns(self.now);
+        let now = Instant::from_ns(self.now);
         let (count, device) = (self.actions[at].count, self.actions[at].device);
         self.actions[at].sent.clear();
         self.actions[at].packets.clear();
@@ -322,15 +278,15 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// What the process does for a packet beside taking and copying it.
-    pub(super) fn service(&self, packet: &Packet) -> Duration {
+    pub(crate) fn service(&self, packet: &Packet) -> Duration {
         match self.stack.servers[self.instances[packet.server].server].load {
-            Traffic::Requests { service, .. } => service,
-            Traffic::Stream { .. } => Duration::ZERO,
+            Load::Requests { service, .. } => service,
+            Load::Stream { .. } => Duration::ZERO,
         }
     }
 
     /// The priority with which a queue's handler runs.
-    pub(super) fn handler_list(&self, priority: Priority) -> List {
+    pub(crate) fn handler_list(&self, priority: Priority) -> List {
         self.stack.method.list_of(priority, self.stack.rtnet_prio)
     }
 }

@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use punctual_host_stack::bounds::{BoundPart, Inversion, NoBound, ResponseBound, inversions, response_bound};
-use punctual_model::Host;
-use punctual_model::file::{Overrides, parse};
-use punctual_sim::simulate;
+use punctual_host_stack::HostStack;
+use punctual_host_stack::bounds::{BoundPart, NoBound, ResponseBound, response_bound};
+use punctual_host_stack::inversions::{Inversion, inversions};
+use punctual_host_stack_sim::simulate;
+use punctual_model::AnyHost;
+use punctual_model::file::{Overrides, parse_host_stack};
 
 const METHODS: [&str; 6] =
     ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
@@ -59,7 +61,7 @@ impl Urgent {
     }
 }
 
-fn host(shape: &Shape) -> Host {
+fn host(shape: &Shape) -> HostStack {
     let Shape { processors, noisy, frame_ns, coalesce_us, jitter_percent, window, seed, .. } = *shape;
     let cache = if shape.cache { "[host_stack.cache]\nsize_kib = 1024\n" } else { "" };
     let rest = if shape.thread_rest { "thread" } else { "ksoftirqd" };
@@ -76,7 +78,8 @@ fn host(shape: &Shape) -> Host {
         METHODS[shape.method], PATHS[shape.paths[0]], PATHS[shape.paths[1]],
     );
     text.extend(shape.others.iter().enumerate().map(|(number, other)| other.text(number)));
-    parse(&text, "random.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    parse_host_stack(text.as_bytes(), "random.toml", &Overrides::default())
+        .unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
@@ -122,8 +125,8 @@ proptest! {
     #[test]
     fn no_simulated_response_exceeds_its_bound(shape in shapes()) {
         let host = host(&shape);
-        let stack = host.stack.as_ref().unwrap();
-        let results = simulate(&host).unwrap_or_else(|e| panic!("{e}\n{shape:?}"));
+        let stack = &host;
+        let results = simulate(&host, ()).unwrap_or_else(|e| panic!("{e}\n{shape:?}"));
         for (server, flow) in stack.servers.iter().zip(&results.flows) {
             let worst = flow.latency.max();
             match response_bound(stack, server) {
@@ -161,10 +164,11 @@ fn parts_of(method: &str, set: &[&str]) -> Result<ResponseBound, NoBound> {
         seed: 1,
         others: Vec::new(),
     };
-    let text = punctual_model::file::to_toml(&host(&shape));
+    let text = AnyHost::Stack(host(&shape)).to_toml();
     let overrides = Overrides { set: set.iter().map(|s| (*s).to_string()).collect(), ..Overrides::default() };
-    let host = parse(&text, "changed.toml", &overrides).unwrap_or_else(|e| panic!("{e}"));
-    let stack = host.stack.as_ref().unwrap();
+    let host =
+        parse_host_stack(text.as_bytes(), "changed.toml", &overrides).unwrap_or_else(|e| panic!("{e}"));
+    let stack = &host;
     response_bound(stack, &stack.servers[0])
 }
 
@@ -226,7 +230,7 @@ fn an_old_kernel_has_one_more_inversion_where_a_lock_is_shared() {
     };
     let of = |thread_rest| {
         let host = host(&shape(thread_rest));
-        let stack = host.stack.as_ref().unwrap();
+        let stack = &host;
         inversions(stack, &stack.servers[0])
     };
     assert_eq!(of(false), [Inversion::SoftirqLock, Inversion::SoftirqLockBack]);
@@ -266,7 +270,7 @@ fn several_urgent_servers_often_have_bounds() {
             continue;
         }
         let host = host(&shape);
-        let stack = host.stack.as_ref().unwrap();
+        let stack = &host;
         several += 1;
         bounded += u32::from(response_bound(stack, &stack.servers[0]).is_ok());
     }

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use punctual_host_stack::description::SoftirqRest;
-use punctual_host_stack_sim::{Event, Violation, Watch, Who};
-use punctual_model::file::{Overrides, parse};
+use punctual_host_stack::{HostStack, SoftirqRest, Who};
+use punctual_host_stack_sim::{Event, simulate, simulate_traced};
+use punctual_model::Recorder;
+use punctual_model::file::{Overrides, parse_host_stack};
 use punctual_model::results::{FlowResult, HostPart, Results, Segment};
-use punctual_model::trace::TraceEvent;
-use punctual_model::{Host, Recorder};
-use punctual_sim::{simulate, simulate_blamed};
+use punctual_model::trace::StackEvent;
 
 const METHODS: [&str; 6] =
     ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
@@ -44,19 +43,14 @@ count = 2
 load = "stream"
 "#;
 
-fn host(method: &str, path: &str, set: &[&str]) -> Host {
+fn host(method: &str, path: &str, set: &[&str]) -> HostStack {
     let text = HOST.replace("METHOD", method).replace("PATH", path);
     let overrides = Overrides { set: set.iter().map(|s| (*s).to_string()).collect(), ..Overrides::default() };
-    parse(&text, "host.toml", &overrides).unwrap_or_else(|e| panic!("{e}"))
+    parse_host_stack(text.as_bytes(), "host.toml", &overrides).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn run(host: &Host) -> Results {
-    simulate(host).unwrap_or_else(|e| panic!("{e}"))
-}
-
-/// Simulates a host with a network stack.
-fn simulate_stack<W: Watch>(host: &Host, watch: W) -> Result<Results, Violation> {
-    punctual_host_stack_sim::simulate_stack(host, host.stack.as_ref().expect("a stack"), watch)
+fn run(host: &HostStack) -> Results {
+    simulate(host, ()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn critical(results: &Results) -> &FlowResult {
@@ -80,7 +74,7 @@ fn trace(method: &str) -> Vec<Event> {
     host.duration = punctual_sched::Duration::from_ms(100);
     // Who runs and who waits; where requests are follows from it.
     let scheduling = |event: &Event| !matches!(event, Event::Spent { .. });
-    simulate_stack(&host, |_, event| events.extend(Some(event).filter(scheduling)))
+    simulate(&host, |_, event| events.extend(Some(event).filter(scheduling)))
         .unwrap_or_else(|e| panic!("{e}"));
     let common = Who::Irq(1, 0);
     let mut holds = false;
@@ -96,14 +90,6 @@ fn trace(method: &str) -> Vec<Event> {
         }
     }
     panic!("the urgent card never interrupted the other's softirq");
-}
-
-#[test]
-fn blame_of_a_host_without_jobs_is_refused_and_says_where_the_answer_is() {
-    let host = host("vanilla", "virtio", &[]);
-    let error = simulate_blamed(&host, ()).expect_err("there are no jobs").to_string();
-    assert!(error.contains("segments and parts of its flows"), "{error}");
-    assert!(!critical(&run(&host)).parts.is_empty());
 }
 
 fn runs(event: &Event, who: Who) -> bool {
@@ -149,7 +135,7 @@ fn what_is_left_of_an_action_stays_with_its_thread_where_the_kernel_is_older_tha
     let mut host = host("threaded", "virtio", &["host_stack.softirq_rest=thread"]);
     let mut longest = 0;
     let mut polls = 0;
-    simulate_stack(&host, |_, event| match event {
+    simulate(&host, |_, event| match event {
         Event::Locks { thread: Who::Irq(0, _) } => polls = 0,
         Event::Polled { card: 1, .. } => {
             polls += 1;
@@ -162,9 +148,9 @@ fn what_is_left_of_an_action_stays_with_its_thread_where_the_kernel_is_older_tha
     })
     .unwrap_or_else(|e| panic!("{e}"));
     assert!(longest > 1, "a thread runs several actions under one lock");
-    host.stack.as_mut().unwrap().softirq_rest = SoftirqRest::Ksoftirqd;
+    host.softirq_rest = SoftirqRest::Ksoftirqd;
     let mut woken = false;
-    simulate_stack(&host, |_, event| {
+    simulate(&host, |_, event| {
         woken |= matches!(event, Event::Wakes { thread: Who::Ksoftirqd(_) });
     })
     .unwrap_or_else(|e| panic!("{e}"));
@@ -262,7 +248,7 @@ fn copies_of_others_cost_a_refill_and_nothing_without_a_cache() {
 #[test]
 fn exclusive_processors_run_only_what_has_a_priority() {
     let mut seen = [false; 2];
-    simulate_stack(&host("exclusive", "virtio", &[]), |_, event| {
+    simulate(&host("exclusive", "virtio", &[]), |_, event| {
         if let Event::Runs { cpu, thread: Some(who) } = event {
             let urgent = matches!(who, Who::Irq(0, _) | Who::Vnic(0) | Who::Vcpu(0));
             assert_eq!(urgent, cpu == 1, "{who:?} on {cpu}");
@@ -277,7 +263,7 @@ fn exclusive_processors_run_only_what_has_a_priority() {
 fn an_undisturbed_request_takes_the_sum_of_its_costs() {
     let quiet = ["host_stack.server.noisy.start=10s", "host_stack.costs.jitter=0.001%"];
     let results = run(&host("threaded", "process", &quiet));
-    let costs = host("threaded", "process", &[]).stack.unwrap().host_costs();
+    let costs = host("threaded", "process", &[]).host_costs();
     let steps = [
         costs.card,
         costs.hard_irq,
@@ -301,17 +287,11 @@ fn an_undisturbed_request_takes_the_sum_of_its_costs() {
     assert_eq!(mean_ns(&guest.time), 1_046);
 }
 
-#[test]
-fn an_observer_of_policies_is_refused() {
-    let stack = host("threaded", "virtio", &[]);
-    assert!(punctual_sim::simulate_observed(&stack, ()).unwrap_err().to_string().contains("no policies"));
-}
-
 /// Processors that the noisy servers' card interrupts.
 fn interrupted(set: &[&str]) -> Vec<usize> {
     let mut seen = Vec::new();
     let one = ["host_stack.server.noisy.count=1"];
-    simulate_stack(&host("threaded", "virtio", &[&one[..], set].concat()), |_, event| {
+    simulate(&host("threaded", "virtio", &[&one[..], set].concat()), |_, event| {
         if let Event::Interrupt { card: 1, cpu } = event
             && !seen.contains(&cpu)
         {
@@ -388,7 +368,7 @@ fn a_sip_call_has_six_messages_in_four_turns() {
     ];
     let mut answers = Vec::new();
     let host = host("threaded", "process", &set);
-    let results = simulate_stack(&host, |now, event| {
+    let results = simulate(&host, |now, event| {
         if let Event::Answered { .. } = event {
             answers.push(now);
         }
@@ -426,7 +406,7 @@ fn a_kworker_that_injects_interrupts_waits_for_more_urgent_threads_and_the_vm_fo
     let injected = |injection: &str, path: &str| {
         let injection = format!("host_stack.injection={injection}");
         let mut seen = false;
-        let results = simulate_stack(&host("partitioned", path, &[injection.as_str()]), |_, event| {
+        let results = simulate(&host("partitioned", path, &[injection.as_str()]), |_, event| {
             seen |= matches!(event, Event::Runs { thread: Some(Who::Kworker(_)), .. });
         });
         (seen, part_max_ns(critical(&results.unwrap_or_else(|e| panic!("{e}"))), HostPart::VcpuWait))
@@ -439,12 +419,12 @@ fn a_kworker_that_injects_interrupts_waits_for_more_urgent_threads_and_the_vm_fo
 #[test]
 fn a_trace_has_every_request_from_card_to_card_without_a_gap() {
     let host = host("threaded", "virtio", &[]);
-    let mut events: Vec<(punctual_sched::Instant, TraceEvent)> = Vec::new();
-    let results = punctual_sim::simulate_traced(&host, &mut events).unwrap_or_else(|e| panic!("{e}"));
+    let mut events: Vec<(punctual_sched::Instant, StackEvent)> = Vec::new();
+    let results = simulate_traced(&host, &mut events).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(results, run(&host), "a trace changes nothing");
     let mut ways: BTreeMap<u64, Vec<(HostPart, [punctual_sched::Instant; 2])>> = BTreeMap::new();
     for (_, event) in events {
-        if let TraceEvent::RequestPart { server: 0, request, part, began, ended } = event {
+        if let StackEvent::Part { server: 0, request, part, began, ended } = event {
             ways.entry(request).or_default().push((part, [began, ended]));
         }
     }
@@ -466,10 +446,10 @@ fn answers_overtake_only_those_in_another_processors_backlog() {
     let overtaken = |method: &str| {
         let set = [format!("host_stack.method={method}")];
         let overrides = Overrides { set: set.into(), ..Overrides::default() };
-        let host = parse(include_str!("overtaken.toml"), "overtaken.toml", &overrides).unwrap();
+        let host = parse_host_stack(include_bytes!("overtaken.toml"), "overtaken.toml", &overrides).unwrap();
         let mut last = BTreeMap::new();
         let mut overtaken = 0;
-        let results = simulate_stack(&host, |_, event| {
+        let results = simulate(&host, |_, event| {
             if let Event::Spent { server, request, part: HostPart::CardSend, .. } = event {
                 overtaken += u64::from(last.insert(server, request).is_some_and(|before| request < before));
             }

@@ -1,8 +1,7 @@
 //! The response time of a request through a Linux host's network stack, at most.
 //!
-//! The rules are those of `docs/host-stack.md`; the host is that of [`crate::description`]. A bound
-//! is the sum of the request's own steps at their greatest cost, with everything evicted from the cache, and
-//! of what may come before them:
+//! The rules are those of `docs/host-stack.md`. A bound is the sum of the request's own steps at their
+//! greatest cost, with everything evicted from the cache, and of what may come before them:
 //!
 //! - **The softirq lock**, where the way passes one: an action of its holder, which inherits the request's
 //!   priority; then the action of its own thread, which serves the whole list. An action is a poll of each
@@ -19,10 +18,12 @@
 
 use alloc::vec::Vec;
 
-use crate::Method;
-use crate::description::{Card, HostStack, Injection, Load, Path, Server, SoftirqRest, StackCosts};
-use crate::softnet::WEIGHT;
 use punctual_sched::Duration;
+
+use crate::costs::StackCosts;
+use crate::host::{Card, HostStack, Injection, Load, Path, Server, SoftirqRest};
+use crate::method::Method;
+use crate::softnet::WEIGHT;
 
 /// Why there is no bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,82 +130,6 @@ impl ResponseBound {
     }
 }
 
-/// A way in which less urgent work comes before a request of an urgent server, whatever the priorities of
-/// threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Inversion {
-    /// Softirqs on return from interrupts come before every thread.
-    SoftirqFirst,
-    /// On its way in, a request waits for the holder of a common softirq lock, and the urgent IRQ thread then
-    /// serves other cards.
-    SoftirqLock,
-    /// On its way back, an answer waits for a common softirq lock and its thread serves other cards.
-    SoftirqLockBack,
-    /// Its VM's interrupts wait until a kworker of the fair class has run.
-    Kworker,
-    /// A thread that took such a lock for it serves other cards until they bring no more.
-    SoftirqRest,
-}
-
-impl core::fmt::Display for Inversion {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Inversion::SoftirqFirst => "softirqs of all cards come before its threads (method `vanilla`)",
-            Inversion::SoftirqLock => {
-                "its card shares the softirq lock with less urgent ones: a request waits for their packets \
-                 (`partitioned` and `threaded-napi-unlocked` do without)"
-            }
-            Inversion::SoftirqLockBack => {
-                "answers of a virtio VM pass the common softirq lock (paths with `outsourcing` do without)"
-            }
-            Inversion::Kworker => {
-                "a kworker of the fair class puts its VM's interrupts in (`injection = \"direct\"` \
-                 does without, as for MSI)"
-            }
-            Inversion::SoftirqRest => {
-                "a thread with the common softirq lock goes on until no card brings more (`softirq_rest = \
-                 \"ksoftirqd\"`, as kernels since 2016 do, ends that)"
-            }
-        })
-    }
-}
-
-/// The inversions that a server with a priority meets on this host.
-pub fn inversions(stack: &HostStack, server: &Server) -> Vec<Inversion> {
-    if server.priority.is_fair() {
-        return Vec::new();
-    }
-    let kworker = stack.injection == Injection::Kworker && is_interrupted(server.path);
-    let mut all: Vec<Inversion> = kworker.then_some(Inversion::Kworker).into_iter().collect();
-    if stack.method == Method::Vanilla {
-        all.push(Inversion::SoftirqFirst);
-    } else {
-        all.extend(lock_inversions(stack, server));
-    }
-    all
-}
-
-/// Those that a softirq lock brings.
-fn lock_inversions(stack: &HostStack, server: &Server) -> Vec<Inversion> {
-    let card = &stack.cards[server.card];
-    // Exclusive processors keep urgent and other cards apart.
-    let shares = |other: &&Card| {
-        other.priority < card.priority && other.processors.iter().any(|cpu| card.processors.contains(cpu))
-    };
-    let common = stack.method.has_softirq_lock() && stack.method != Method::Exclusive;
-    if !common || stack.cards.iter().filter(shares).count() == 0 {
-        return Vec::new();
-    }
-    let apart = stack.method == Method::Partitioned && card.priority >= stack.rtnet_prio;
-    let inwards = (!apart).then_some(Inversion::SoftirqLock);
-    let outwards = (server.path == Path::Virtio).then_some(Inversion::SoftirqLockBack);
-    let mut all: Vec<Inversion> = inwards.into_iter().chain(outwards).collect();
-    if !all.is_empty() && !stack.method.has_napi_threads() && stack.softirq_rest == SoftirqRest::Thread {
-        all.push(Inversion::SoftirqRest);
-    }
-    all
-}
-
 /// Switches between threads on the way of a request at most: to the IRQ or NAPI threads, the vNIC thread
 /// twice, the vCPU thread or process, and around a lock to its holder and back, three times.
 const SWITCHES: u64 = 12;
@@ -261,11 +186,6 @@ fn bound_beside(stack: &HostStack, server: &Server, urgent: &[&Server]) -> Resul
     }
 }
 
-/// Does the server's VM learn of packets by virtual interrupts?
-fn is_interrupted(path: Path) -> bool {
-    matches!(path, Path::Virtio | Path::Outsourcing)
-}
-
 /// What must be true of every server that is to have a bound, whatever else is urgent.
 fn conditions(stack: &HostStack, server: &Server) -> Result<(), NoBound> {
     match server.load {
@@ -285,7 +205,7 @@ fn conditions(stack: &HostStack, server: &Server) -> Result<(), NoBound> {
     if server.path == Path::Virtio && server.vnic_priority.is_fair() {
         return Err(NoBound::FairVnic);
     }
-    if stack.injection == Injection::Kworker && is_interrupted(server.path) {
+    if stack.injection == Injection::Kworker && server.path.is_interrupted() {
         return Err(NoBound::FairInjection);
     }
     if stack.softirq_rest == SoftirqRest::Thread && Way::new(stack, server).shares_lock() {

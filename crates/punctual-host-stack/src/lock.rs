@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Priority, ThreadId};
+use crate::thread::{Priority, ThreadId};
 
 /// A lock; see the module's rules.
 #[derive(Clone, Debug)]

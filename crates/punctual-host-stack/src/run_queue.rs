@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use punctual_sched::time::Duration;
 
-use super::{Priority, ThreadId};
+use crate::thread::{Priority, ThreadId};
 
 /// How long a fair thread keeps the processor while others wait: `sched_min_granularity`, 0.75 ms scaled by
 /// two for two to three processors.

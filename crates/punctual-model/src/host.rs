@@ -11,7 +11,6 @@ use punctual_sched::{Duration, UnitParams};
 use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
 use crate::network::{Chain, Endpoint, Flow, Network};
-use punctual_host_stack::description::HostStack;
 
 /// The scheduler that a vCPU or task is a unit of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,9 +48,6 @@ pub struct Host {
     pub flows: Vec<Flow>,
     /// Tasks that release each other by packets.
     pub chains: Vec<Chain>,
-    /// A Linux host with its network stack. It has all processors: such a host has no pools, no domains and
-    /// no networks.
-    pub stack: Option<HostStack>,
 }
 
 /// The machine's scheduling costs. Each is taken from the processor that decides and, as in Xen where the
@@ -216,11 +212,10 @@ impl Arrival {
 }
 
 impl Host {
-    /// What to say of a simulated or analysed host without overheads; nothing of another one, and nothing of
-    /// a Linux host with its network stack, which has costs of its own.
+    /// What to say of a simulated or analysed host without overheads.
     pub fn free_scheduling(&self) -> Option<&'static str> {
-        let is_free = self.overheads == Overheads::default() && self.stack.is_none();
-        is_free.then_some("scheduling counts as free; `punctual calibrate` measures what it costs")
+        (self.overheads == Overheads::default())
+            .then_some("scheduling counts as free; `punctual calibrate` measures what it costs")
     }
 
     /// The seed of everything random about the task's jobs.

@@ -2,10 +2,12 @@
 //! guarantees, and the events of traces.
 //!
 //! `host.toml` is parsed once into a [`host::Host`]; simulation, analysis and live runs all take that value.
+//! A file with `[host_stack]` describes the other kind of host, see [`AnyHost`].
 
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod any_host;
 pub mod export;
 pub mod file;
 pub mod generate;
@@ -22,6 +24,7 @@ pub mod sockets;
 pub mod text;
 pub mod trace;
 
+pub use any_host::AnyHost;
 pub use guarantees::Guarantees;
 pub use host::Host;
 pub use recorder::Recorder;

@@ -4,7 +4,7 @@ use punctual_sched::{Duration, Instant};
 
 use crate::index::{DomainIx, TaskIx, VcpuIx};
 use crate::results::HostPart;
-use punctual_host_stack::description::Who;
+use punctual_host_stack::Who;
 
 /// What a processor or a vCPU executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,15 +126,20 @@ pub enum TraceEvent {
         /// When the step began. Until now the vCPU may have been without a processor in between.
         began: Instant,
     },
-    /// From now on the processor of a Linux host with a network stack runs this thread; `None`: nothing.
-    HostThread {
+}
+
+/// Something that happened in the network stack of a Linux host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackEvent {
+    /// From this event on the processor runs the thread.
+    Thread {
         /// The processor.
         processor: usize,
-        /// The thread.
+        /// The thread; `None`: none.
         thread: Option<Who>,
     },
-    /// A request through a Linux host's network stack has spent this time on a part of its way.
-    RequestPart {
+    /// A request has spent this time on a part of its way.
+    Part {
         /// The server's number, counts included.
         server: usize,
         /// The request's number among those of this server, from 1.
@@ -143,19 +148,19 @@ pub enum TraceEvent {
         part: HostPart,
         /// When it began.
         began: Instant,
-        /// When it ended; the way from the card onto the wire ends after now.
+        /// When it ended; the way from the card onto the wire ends after the event.
         ended: Instant,
     },
 }
 
-/// Who takes note of trace events. Times never go back.
-pub trait TraceSink {
+/// Takes the events of a trace. Times never go back.
+pub trait TraceSink<E = TraceEvent> {
     /// `event` happened at `at`.
-    fn event(&mut self, at: Instant, event: TraceEvent);
+    fn event(&mut self, at: Instant, event: E);
 }
 
-impl TraceSink for Vec<(Instant, TraceEvent)> {
-    fn event(&mut self, at: Instant, event: TraceEvent) {
+impl<E> TraceSink<E> for Vec<(Instant, E)> {
+    fn event(&mut self, at: Instant, event: E) {
         self.push((at, event));
     }
 }

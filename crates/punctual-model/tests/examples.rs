@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_model::Host;
-use punctual_model::file::{Overrides, load, parse, to_toml};
+use punctual_model::file::{Errors, Overrides, load};
+use punctual_model::{AnyHost, Host};
 
 fn examples() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -11,6 +11,10 @@ fn examples() -> Vec<PathBuf> {
     let mut hosts: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect();
     hosts.sort();
     hosts
+}
+
+fn read(path: &Path, overrides: &Overrides) -> Result<AnyHost, Errors> {
+    AnyHost::parse_bytes(&std::fs::read(path).unwrap(), &path.display().to_string(), overrides)
 }
 
 fn example(name: &str, overrides: &Overrides) -> Host {
@@ -21,9 +25,9 @@ fn example(name: &str, overrides: &Overrides) -> Host {
 #[test]
 fn every_example_is_valid_and_survives_being_written_out() {
     for path in examples() {
-        let host = load(&path, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
-        let written = to_toml(&host);
-        let again = parse(&written, "written.toml", &Overrides::default());
+        let host = read(&path, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+        let written = host.to_toml();
+        let again = AnyHost::parse(&written, "written.toml", &Overrides::default());
         assert_eq!(again.unwrap_or_else(|e| panic!("{e}\n{written}")), host, "{}", path.display());
     }
 }
@@ -66,7 +70,7 @@ fn the_commands_in_the_comments_of_examples_are_valid() {
         for line in std::fs::read_to_string(&path).unwrap().lines() {
             let Some(command) = line.strip_prefix("#   punctual sim ") else { continue };
             let rest = command.strip_prefix(&name).expect("the example itself").to_string();
-            load(&path, &options(&rest)).unwrap_or_else(|e| panic!("{line}\n{e}"));
+            read(&path, &options(&rest)).unwrap_or_else(|e| panic!("{line}\n{e}"));
             commands += 1;
         }
     }

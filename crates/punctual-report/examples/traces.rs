@@ -12,8 +12,8 @@ use std::path::Path;
 
 use punctual_model::Host;
 use punctual_model::file::{self, Overrides};
-use punctual_model::trace::{TraceEvent, TraceSink};
-use punctual_report::trace::{PerfettoWriter, TrackSummary};
+use punctual_model::trace::{StackEvent, TraceEvent, TraceSink};
+use punctual_report::trace::{PerfettoWriter, StackWriter, TrackSummary};
 use punctual_sched::{Duration, Instant, registry};
 use punctual_testkit::sample::{self, Events};
 
@@ -37,13 +37,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             write_simulated(text, Some(policy.name), &path)?;
         }
     }
-    for (name, file) in [
-        ("network", "examples/network.toml"),
-        ("rtca", "papers/rtca/example.toml"),
-        ("kvm-host", "examples/kvm-host.toml"),
-    ] {
+    for (name, file) in [("network", "examples/network.toml"), ("rtca", "papers/rtca/example.toml")] {
         write_simulated(&fs::read_to_string(file)?, None, &directory.join(name).with_extension("pftrace"))?;
     }
+    write_stack(&fs::read("examples/kvm-host.toml")?, &directory.join("kvm-host.pftrace"))?;
     Ok(())
 }
 
@@ -55,8 +52,7 @@ fn write_by_hand(host: &Host, events: &Events, path: &Path) -> Result<(), Box<dy
 }
 
 fn write_simulated(host: &str, policy: Option<&str>, path: &Path) -> Result<(), Box<dyn Error>> {
-    let (policy, duration) = (policy.map(str::to_owned), Some("200ms".to_owned()));
-    let overrides = Overrides { policy, duration, ..Overrides::default() };
+    let overrides = Overrides { policy: policy.map(str::to_owned), ..short() };
     let host = file::parse(host, "host.toml", &overrides).map_err(|errors| errors.render(false))?;
     let writer = PerfettoWriter::new(&host, File::create(path)?);
     let mut sink = StepsOfPackets { writer, steps: HashMap::new() };
@@ -65,22 +61,39 @@ fn write_simulated(host: &str, policy: Option<&str>, path: &Path) -> Result<(), 
     write_summary(&sink.writer.finish(Instant::ZERO + host.duration)?, arrows, path)
 }
 
-/// Counts the steps of each packet and request on the way to the writer: arrows join them.
-struct StepsOfPackets<'a> {
-    writer: PerfettoWriter<'a, File>,
+fn write_stack(host: &[u8], path: &Path) -> Result<(), Box<dyn Error>> {
+    let stack = file::parse_host_stack(host, "host.toml", &short()).map_err(|errors| errors.render(false))?;
+    let writer = StackWriter::new(&stack, File::create(path)?);
+    let mut sink = StepsOfPackets { writer, steps: HashMap::new() };
+    punctual_host_stack_sim::simulate_traced(&stack, &mut sink)?;
+    let arrows = sink.steps.values().map(|steps| steps - 1).sum();
+    write_summary(&sink.writer.finish(Instant::ZERO + stack.duration)?, arrows, path)
+}
+
+fn short() -> Overrides {
+    Overrides { duration: Some("200ms".to_owned()), ..Overrides::default() }
+}
+
+/// Counts the steps of each packet or request on the way to the writer: arrows join them.
+struct StepsOfPackets<W> {
+    writer: W,
     /// By the packet's id, or the request's server and number.
     steps: HashMap<(usize, u64), u64>,
 }
 
-impl TraceSink for StepsOfPackets<'_> {
+impl<W: TraceSink> TraceSink for StepsOfPackets<W> {
     fn event(&mut self, at: Instant, event: TraceEvent) {
-        let way = match event {
-            TraceEvent::Network { packet: Some(packet), .. } => Some((0, packet.id)),
-            TraceEvent::RequestPart { server, request, .. } => Some((server, request)),
-            _ => None,
-        };
-        if let Some(way) = way {
-            *self.steps.entry(way).or_default() += 1;
+        if let TraceEvent::Network { packet: Some(packet), .. } = event {
+            *self.steps.entry((0, packet.id)).or_default() += 1;
+        }
+        self.writer.event(at, event);
+    }
+}
+
+impl<W: TraceSink<StackEvent>> TraceSink<StackEvent> for StepsOfPackets<W> {
+    fn event(&mut self, at: Instant, event: StackEvent) {
+        if let StackEvent::Part { server, request, .. } = event {
+            *self.steps.entry((server, request)).or_default() += 1;
         }
         self.writer.event(at, event);
     }

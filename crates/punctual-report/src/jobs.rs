@@ -35,10 +35,19 @@ impl<W: Write> JobsWriter<W> {
             Parent::Domain(d) => format!("{}/{}", host.domains[d.0].name, task.name),
             Parent::Pool(p) => format!("{}/{}", host.pools[p.0].name, task.name),
         };
+        JobsWriter::of_tasks(host.tasks.iter().map(|task| csv_cell(&name(task))).collect(), out)
+    }
+
+    /// A writer for a host without tasks, as one with `[host_stack]` is: it writes the header alone.
+    pub fn without_tasks(out: W) -> Self {
+        JobsWriter::of_tasks(Vec::new(), out)
+    }
+
+    fn of_tasks(names: Vec<String>, out: W) -> Self {
         let mut out = csv::Writer::from_writer(out);
         let error = out.write_record(HEADER).err();
-        let open = host.tasks.iter().map(|_| VecDeque::new()).collect();
-        JobsWriter { out, names: host.tasks.iter().map(|task| csv_cell(&name(task))).collect(), open, error }
+        let open = names.iter().map(|_| VecDeque::new()).collect();
+        JobsWriter { out, names, open, error }
     }
 
     fn line(&mut self, task: usize, job: &OpenJob, finish: Option<Instant>, missed: bool) {

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use punctual_model::host::Host;
-use punctual_model::results::{FlowResult, HostPart, Results, Segment};
+use punctual_model::results::{FlowResult, HostPart, Segment};
 use punctual_sched::Duration;
 
 use crate::measures::number;
 use crate::papers::RtStack;
-use crate::scenario::{Scenario, as_written, run_all};
+use crate::scenario::{Scenario, run_each};
 use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
 
 /// A way of running the servers of `papers/rt-stack/host.toml`.
@@ -96,7 +95,8 @@ struct Run {
     busy_percent: f64,
 }
 
-fn keep(_: &Host, results: &Results) -> Result<Run, Error> {
+fn simulated(scenario: &Scenario) -> Result<Run, Error> {
+    let results = scenario.simulate_host_stack()?;
     let critical = results.flows.iter().find(|flow| flow.name == SERVERS[0]);
     let critical = critical.ok_or_else(|| Error::Missing("there is no critical server".into()))?.clone();
     let streams = results.flows.iter().filter(|flow| flow.kind == "stream");
@@ -173,7 +173,7 @@ fn run(
     change: impl Fn(Scenario) -> Scenario,
 ) -> Result<Vec<Run>, Error> {
     let scenarios: Vec<_> = setups.iter().map(|setup| change(setup.scenario(options))).collect();
-    run_all(what, &scenarios, progress, as_written, keep)?.into_iter().collect()
+    run_each(what, &scenarios, progress, simulated)
 }
 
 const NAMES: [&str; 3] = ["mean_us", "p99_us", "sd_us"];
@@ -673,8 +673,7 @@ pub fn scaling(options: &Options, only: usize, progress: Progress<'_>) -> Result
             counts.iter().map(|&count| scaling.scenario(setup, count, options)).collect();
         let mut points = Vec::new();
         let what = scaling.title.split(':').next().unwrap_or(id);
-        for (count, run) in counts.iter().zip(run_all(what, &scenarios, progress, as_written, keep)?) {
-            let run = run?;
+        for (count, run) in counts.iter().zip(run_each(what, &scenarios, progress, simulated)?) {
             let [_, p99, _] = run.statistics();
             let prefix = format!("{id}.{}.{count}", setup.id);
             out.measures.set_one(format!("{prefix}.p99_us"), p99);

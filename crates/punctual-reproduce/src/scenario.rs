@@ -116,6 +116,24 @@ impl Scenario {
     /// # Errors
     /// [`Error::File`] or [`Error::Host`]: the file is none of the papers', or does not fit this program.
     pub fn host(&self) -> Result<Host, Error> {
+        let (text, overrides) = self.text_and_overrides()?;
+        file::parse(&text, &self.file, &overrides).map_err(Error::Host)
+    }
+
+    /// Simulates the validated host with `host_stack`.
+    ///
+    /// # Errors
+    /// As [`Scenario::host`] and [`Scenario::simulate`].
+    pub fn simulate_host_stack(&self) -> Result<Results, Error> {
+        let (text, overrides) = self.text_and_overrides()?;
+        let stack = file::parse_host_stack(text.as_bytes(), &self.file, &overrides).map_err(Error::Host)?;
+        punctual_host_stack_sim::simulate(&stack, ()).map_err(|error| Error::Simulation {
+            what: self.command(),
+            error: punctual_sim::Error::Violation(error.0),
+        })
+    }
+
+    fn text_and_overrides(&self) -> Result<(String, Overrides), Error> {
         let text = FILES.iter().find(|(path, _)| *path == self.file).map(|(_, text)| *text);
         let text = text.ok_or_else(|| Error::File(self.file.clone()))?;
         let overrides = Overrides {
@@ -124,7 +142,7 @@ impl Scenario {
             seed: self.seed,
             duration: self.duration.map(|d| d.to_string()),
         };
-        file::parse(&format!("{text}{}", self.more), &self.file, &overrides).map_err(Error::Host)
+        Ok((format!("{text}{}", self.more), overrides))
     }
 
     /// Simulates `host`, which is that of the scenario or what an experiment made of it.
@@ -162,15 +180,30 @@ pub fn run_all<T: Send>(
     change: impl Fn(&Scenario, &mut Host) + Sync,
     keep: impl Fn(&Host, &Results) -> T + Sync,
 ) -> Result<Vec<T>, Error> {
+    run_each(what, scenarios, progress, |scenario| {
+        let mut host = scenario.host()?;
+        change(scenario, &mut host);
+        let results = scenario.simulate(&host)?;
+        Ok(keep(&host, &results))
+    })
+}
+
+/// Runs every scenario by `run` on all cores; the order is that of the scenarios.
+///
+/// # Errors
+/// The first scenario (in order) that failed.
+pub fn run_each<T: Send>(
+    what: &str,
+    scenarios: &[Scenario],
+    progress: Progress<'_>,
+    run: impl Fn(&Scenario) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
     let done = std::sync::atomic::AtomicUsize::new(0);
     progress(what, 0, scenarios.len());
     scenarios
         .par_iter()
         .map(|scenario| {
-            let mut host = scenario.host()?;
-            change(scenario, &mut host);
-            let results = scenario.simulate(&host)?;
-            let kept = keep(&host, &results);
+            let kept = run(scenario)?;
             let finished = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
             progress(what, finished, scenarios.len());
             Ok(kept)

@@ -1,6 +1,6 @@
 //! Many independent simulations on all cores.
 
-use punctual_model::{Host, Results};
+use punctual_model::Results;
 use rayon::prelude::*;
 
 use crate::Error;
@@ -8,9 +8,9 @@ use crate::Error;
 /// Simulates every host by `simulate`, on all cores of this machine, and returns the results in the hosts'
 /// order. `done` is called after each one, from any thread. The results do not depend on the number of
 /// threads.
-pub fn simulate_all(
-    hosts: &[Host],
-    simulate: fn(&Host) -> Result<Results, Error>,
+pub fn simulate_all<H: Sync>(
+    hosts: &[H],
+    simulate: impl Fn(&H) -> Result<Results, Error> + Sync,
     done: impl Fn() + Sync,
 ) -> Vec<Result<Results, Error>> {
     hosts

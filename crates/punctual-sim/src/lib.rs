@@ -38,7 +38,6 @@ pub use checker::Checker;
 pub use replay::simulate_disturbed;
 pub use tracer::Tracer;
 
-use punctual_host_stack_sim::{simulate_stack, simulate_stack_traced};
 use punctual_model::host::Parent;
 use punctual_model::trace::TraceSink;
 use punctual_model::{Host, Results};
@@ -71,9 +70,6 @@ impl std::error::Error for Error {}
 /// # Errors
 /// [`Error::Refused`] when a policy refuses its parameters, [`Error::Violation`] when an invariant breaks.
 pub fn simulate(host: &Host) -> Result<Results, Error> {
-    if let Some(stack) = &host.stack {
-        return simulate_stack(host, stack, ()).map_err(|e| Error::Violation(e.0));
-    }
     run(host, (), |_, policy| policy)
 }
 
@@ -82,9 +78,6 @@ pub fn simulate(host: &Host) -> Result<Results, Error> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
-    if let Some(stack) = &host.stack {
-        return simulate_stack_traced(host, stack, trace).map_err(|e| Error::Violation(e.0));
-    }
     run(host, Tracer::new(host, trace), |_, policy| policy)
 }
 
@@ -103,11 +96,6 @@ pub fn simulate_observed<O: Observer>(host: &Host, observer: O) -> Result<Result
 /// As [`simulate_observed`]; [`Error::Violation`] also when the causes of a job do not add up to its response
 /// time.
 pub fn simulate_blamed<O: Observer>(host: &Host, observer: O) -> Result<Results, Error> {
-    if host.stack.is_some() {
-        let what = "a host with `host_stack` has no jobs to explain: where the time of its requests went \
-                    stands in the results without `--blame`, under the segments and parts of its flows";
-        return Err(Error::Refused(what.into()));
-    }
     let mut blamer = Blamer::new(host);
     let mut results = simulate_observed(host, (&mut blamer, observer))?;
     blamer.fill_in(&mut results);
@@ -131,10 +119,6 @@ fn run<O: Observer>(
     observer: O,
     wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
 ) -> Result<Results, Error> {
-    if host.stack.is_some() {
-        let what = "a host with `host_stack` has no policies to watch or to replace";
-        return Err(Error::Refused(what.into()));
-    }
     let mut machine = build::machine(host, (Checker::new(host), observer), wrap)?;
     machine.run()?;
     Ok(machine.results())

@@ -27,7 +27,7 @@ use crate::{Error, simulate};
 /// # Errors
 /// As [`simulate`]; [`Error::Refused`] also for hosts with networks, which do not run live.
 pub fn simulate_disturbed(host: &Host, live: &Results) -> Result<Results, Error> {
-    if !host.networks.is_empty() || host.stack.is_some() {
+    if !host.networks.is_empty() {
         return Err(Error::Refused("a host with networks cannot be replayed".into()));
     }
     let disturbance_of = |processor: usize| {

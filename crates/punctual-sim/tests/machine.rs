@@ -3,7 +3,7 @@
 use punctual_model::host::{Arrival, Cost, Overheads, Parent, Task, Work};
 use punctual_model::index::PoolIx;
 use punctual_model::trace::{Occupant, TraceEvent};
-use punctual_model::{Host, Results};
+use punctual_model::{AnyHost, Host, Results};
 use punctual_sched::{Duration, Instant, UnitParams};
 use punctual_sim::{simulate, simulate_all, simulate_traced};
 use punctual_testkit::hosts::*;
@@ -245,10 +245,11 @@ fn every_example_runs_and_breaks_no_invariant() {
     for entry in std::fs::read_dir(examples).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let host = punctual_model::file::load(&path, &Default::default()).unwrap();
-            // A host's network stack alone has no tasks.
-            let has_run = host.stack.is_some() || run(&host).tasks.iter().any(|t| t.jobs.completed > 0);
-            assert!(has_run, "{}", path.display());
+            let bytes = std::fs::read(&path).unwrap();
+            let name = path.display().to_string();
+            let host = AnyHost::parse_bytes(&bytes, &name, &Default::default()).unwrap();
+            let AnyHost::Pools(host) = host else { continue };
+            assert!(run(&host).tasks.iter().any(|t| t.jobs.completed > 0), "{name}");
             seen += 1;
         }
     }

@@ -54,7 +54,6 @@ pub fn host(processors: usize, duration: Duration) -> Host {
         networks: vec![],
         flows: vec![],
         chains: vec![],
-        stack: None,
     }
 }
 

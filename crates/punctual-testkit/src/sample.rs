@@ -128,7 +128,6 @@ pub fn host() -> Host {
         networks: vec![],
         flows: vec![],
         chains: vec![],
-        stack: None,
     }
 }
 

@@ -61,10 +61,7 @@ const DIRECTION: [(&str, &[&str]); 22] = [
         &["punctual-jobs", "punctual-sched", "punctual-host-stack", "punctual-model"],
     ),
     ("punctual-analysis", &["punctual-sched", "punctual-net", "punctual-model"]),
-    (
-        "punctual-sim",
-        &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model", "punctual-host-stack-sim"],
-    ),
+    ("punctual-sim", &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-guest", &["punctual-jobs"]),
     ("punctual-linux", &["punctual-sched"]),
     ("punctual-doctor", &["punctual-host-stack", "punctual-model", "punctual-linux"]),
@@ -99,6 +96,7 @@ const DIRECTION: [(&str, &[&str]); 22] = [
         &[
             "punctual-sched",
             "punctual-net",
+            "punctual-host-stack-sim",
             "punctual-model",
             "punctual-analysis",
             "punctual-sim",
@@ -118,6 +116,7 @@ const DIRECTION: [(&str, &[&str]); 22] = [
         &[
             "punctual-sched",
             "punctual-host-stack",
+            "punctual-host-stack-sim",
             "punctual-net",
             "punctual-model",
             "punctual-analysis",

@@ -11,9 +11,7 @@ mod tests;
 
 use std::io;
 
-use punctual_host_stack::Method;
-use punctual_host_stack::description::{Card, HostStack};
-use punctual_model::Host;
+use punctual_host_stack::{Card, HostStack, Method};
 use punctual_model::file::nearest;
 
 use serde::Serialize;
@@ -60,12 +58,12 @@ pub struct CardPlan {
 ///
 /// # Errors
 /// The machine has not what the host file names, or its kernel cannot do the method.
-pub fn plan(host: &Host, stack: &HostStack, root: &Root) -> Result<Vec<CardPlan>, Error> {
+pub fn plan(stack: &HostStack, root: &Root) -> Result<Vec<CardPlan>, Error> {
     if stack.method == Method::Partitioned {
         return Err(Error::Partitioned);
     }
     let devices = root.names(NET)?;
-    let machine = Machine { host, stack, root, devices, online: online(root)? };
+    let machine = Machine { stack, root, devices, online: online(root)? };
     stack.cards.iter().map(|card| machine.card(card)).collect()
 }
 
@@ -76,7 +74,6 @@ fn online(root: &Root) -> Result<Cpus, ReadError> {
 
 /// The machine, and what it is to do.
 struct Machine<'a> {
-    host: &'a Host,
     stack: &'a HostStack,
     root: &'a Root,
     devices: Vec<String>,
@@ -95,7 +92,7 @@ impl Machine<'_> {
                 devices: self.devices.clone(),
             });
         }
-        let processors = self.stack.processors_for(card.priority, &card.processors, self.host.processors);
+        let processors = self.stack.processors_for(card.priority, &card.processors);
         if let Some(processor) = processors.iter().find(|cpu| !self.online.contains(**cpu)) {
             return Err(Error::NoProcessor {
                 card: card.name.clone(),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use punctual_model::file::{Overrides, parse};
+use punctual_model::file::{Overrides, parse_host_stack};
 
 use super::*;
 
@@ -63,8 +63,9 @@ fn set(root: &Path, path: &str, text: &str) {
 
 fn plan_of(root: &Path, changes: &[&str]) -> Result<Vec<CardPlan>, Error> {
     let set = changes.iter().map(|change| (*change).to_owned()).collect();
-    let host = parse(HOST, "host.toml", &Overrides { set, ..Overrides::default() }).expect("a host");
-    plan(&host, host.stack.as_ref().expect("a stack"), &Root::new(root))
+    let host = parse_host_stack(HOST.as_bytes(), "host.toml", &Overrides { set, ..Overrides::default() })
+        .expect("a host");
+    plan(&host, &Root::new(root))
 }
 
 fn writes(card: &CardPlan) -> Vec<String> {

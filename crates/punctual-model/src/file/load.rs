@@ -1,22 +1,45 @@
-//! Reading a host file: from bytes to a validated [`Host`], or to all errors.
+//! Reading a host file: from bytes to a validated host, or to all errors.
 
 use std::io::Read;
 use std::path::Path;
 
+use punctual_host_stack::HostStack;
 use toml::de::DeTable;
 
 use super::entry::shorten;
 use super::error::Errors;
 use super::host::read::host;
+use super::host_stack::HOST_STACK;
 use super::overrides::Overrides;
 use super::source::Place;
 use super::tree;
+use crate::any_host::AnyHost;
 use crate::host::Host;
 
 /// A host file is at most this long.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Reads and validates the host file at `path`.
+impl AnyHost {
+    /// Validates a host file that was read elsewhere and may be anything; `file_name` as in
+    /// [`AnyHost::parse`].
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse_bytes(bytes: &[u8], file_name: &str, overrides: &Overrides) -> Result<AnyHost, Errors> {
+        Document::read(as_text(bytes, file_name)?, file_name, overrides).map(|document| document.host)
+    }
+
+    /// Validates a host file given as text. `file_name` is named in errors, and its stem is the host's name
+    /// when the file gives none.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<AnyHost, Errors> {
+        Document::read(text, file_name, overrides).map(|document| document.host)
+    }
+}
+
+/// Reads and validates the file of a host with pools at `path`.
 ///
 /// # Errors
 /// All that is wrong with it, or why it cannot be read.
@@ -30,43 +53,92 @@ pub fn load(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Host, Error
     parse_bytes(&bytes, &name, overrides)
 }
 
-/// Validates a host file that was read elsewhere and may be anything; `file_name` as in [`parse`].
+/// Validates the file of a host with pools that was read elsewhere and may be anything; `file_name` as in
+/// [`AnyHost::parse`].
 ///
 /// # Errors
 /// All that is wrong with it.
 pub fn parse_bytes(bytes: &[u8], file_name: &str, overrides: &Overrides) -> Result<Host, Errors> {
-    if bytes.len() as u64 > BYTES_MAX {
-        let message = format!("{file_name} is longer than {} MiB", BYTES_MAX >> 20);
-        return Err(Errors::unreadable(file_name, message, "expected a host file"));
-    }
-    match std::str::from_utf8(bytes) {
-        Ok(text) => parse(text, file_name, overrides),
-        Err(e) => Err(not_utf8(bytes, e.valid_up_to(), file_name)),
-    }
+    parse(as_text(bytes, file_name)?, file_name, overrides)
 }
 
-/// Validates a host file given as text. `file_name` is named in errors, and its stem is the host's name when
-/// the file gives none.
+/// Validates the file of a host with pools given as text; `file_name` as in [`AnyHost::parse`].
 ///
 /// # Errors
 /// All that is wrong with it.
 pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host, Errors> {
-    let mut errors = Errors::in_file(file_name, text);
-    let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    for e in &syntax_errors {
-        let range = errors.sources()[0].whole_characters(e.span().unwrap_or(0..0));
-        let (message, expected) = syntax_error(e.message(), &text[range.clone()]);
-        errors.add(Place::new(0, range), format!("this is not TOML: {message}"), expected);
+    let document = Document::read(text, file_name, overrides)?;
+    match document.host {
+        AnyHost::Pools(host) => Ok(host),
+        AnyHost::Stack(_) => Err(document.of_other_kind(
+            "this is a host with `host_stack`, without pools",
+            "expected [pool.NAME]; `punctual sim`, `sweep`, `check`, `show` and `host-stack` take this host",
+        )),
     }
-    if !syntax_errors.is_empty() {
-        return Err(errors.sorted());
+}
+
+/// Validates the file of a host with `[host_stack]` that was read elsewhere and may be anything; `file_name`
+/// as in [`AnyHost::parse`].
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse_host_stack(bytes: &[u8], file_name: &str, overrides: &Overrides) -> Result<HostStack, Errors> {
+    let document = Document::read(as_text(bytes, file_name)?, file_name, overrides)?;
+    match document.host {
+        AnyHost::Stack(stack) => Ok(stack),
+        AnyHost::Pools(_) => Err(document.of_other_kind(
+            "this is a host with pools, without `host_stack`",
+            "expected [host_stack]; `punctual sim`, `check`, `run` and `attach` take this host",
+        )),
     }
-    let mut root = tree::table(document.into_inner(), 0, 0);
-    overrides.apply(&mut root, &mut errors);
-    match host(&root, file_name, &mut errors) {
-        Some(host) if errors.count() == 0 => Ok(host),
-        _ => Err(errors.sorted()),
+}
+
+/// A host with what an error about its kind needs.
+struct Document {
+    host: AnyHost,
+    /// None yet.
+    errors: Errors,
+    /// The key that says which kind it is.
+    kind: Place,
+}
+
+impl Document {
+    fn read(text: &str, file_name: &str, overrides: &Overrides) -> Result<Document, Errors> {
+        let mut errors = Errors::in_file(file_name, text);
+        let (document, syntax_errors) = DeTable::parse_recoverable(text);
+        for e in &syntax_errors {
+            let range = errors.sources()[0].whole_characters(e.span().unwrap_or(0..0));
+            let (message, expected) = syntax_error(e.message(), &text[range.clone()]);
+            errors.add(Place::new(0, range), format!("this is not TOML: {message}"), expected);
+        }
+        if !syntax_errors.is_empty() {
+            return Err(errors.sorted());
+        }
+        let mut root = tree::table(document.into_inner(), 0, 0);
+        overrides.apply(&mut root, &mut errors);
+        match host(&root, file_name, &mut errors) {
+            Some(host) if errors.count() == 0 => {
+                let key = [HOST_STACK, "pool"].into_iter().find_map(|key| root.get(key));
+                Ok(Document { host, errors, kind: key.map_or(Place::TOP, |entry| entry.key_place) })
+            }
+            _ => Err(errors.sorted()),
+        }
     }
+
+    /// The error that the host is of the other kind.
+    fn of_other_kind(mut self, message: &str, expected: &str) -> Errors {
+        self.errors.add(self.kind, message, expected);
+        self.errors
+    }
+}
+
+/// The text of a file that is not too long.
+fn as_text<'b>(bytes: &'b [u8], file_name: &str) -> Result<&'b str, Errors> {
+    if bytes.len() as u64 > BYTES_MAX {
+        let message = format!("{file_name} is longer than {} MiB", BYTES_MAX >> 20);
+        return Err(Errors::unreadable(file_name, message, "expected a host file"));
+    }
+    std::str::from_utf8(bytes).map_err(|e| not_utf8(bytes, e.valid_up_to(), file_name))
 }
 
 /// Does a host file with these changes say itself how long a run is, rather than leave it to the default? A

@@ -3,6 +3,7 @@
 //! Whoever ran a host hands over what it measured: a total for each task, vCPU, processor and scheduler. The
 //! builder adds names, sums over domains and pools, and the constants of the format.
 
+use punctual_host_stack::HostStack;
 use punctual_sched::Duration;
 
 use super::{
@@ -108,29 +109,13 @@ pub struct ResultsBuilder<'h> {
 impl<'h> ResultsBuilder<'h> {
     /// Nothing measured yet.
     pub fn new(host: &'h Host, source: Source) -> Self {
-        let results = Results {
-            format: FORMAT.into(),
-            version: VERSION,
-            program: concat!("punctual ", env!("CARGO_PKG_VERSION")).into(),
-            source,
-            machine: None,
-            label: None,
-            host: host.name.clone(),
-            seed: host.seed,
-            runs: 1,
-            duration_ns: host.duration.as_ns(),
-            events: 0,
-            pools: host.pools.iter().map(new_pool).collect(),
-            processors: new_processors(host),
-            domains: Vec::new(),
-            vcpus: Vec::new(),
-            tasks: Vec::new(),
-            networks: Vec::new(),
-            switches: Vec::new(),
-            sockets: Vec::new(),
-            flows: Vec::new(),
-            chains: Vec::new(),
-        };
+        let mut results = empty(source, &host.name, host.seed, host.duration, host.processors);
+        results.pools = host.pools.iter().map(new_pool).collect();
+        for pool in &host.pools {
+            for &processor in &pool.processors {
+                results.processors[processor].pool = Some(pool.name.clone());
+            }
+        }
         ResultsBuilder { host, results, guests: Vec::new(), network_times: Vec::new(), verdicts: Vec::new() }
     }
 
@@ -175,12 +160,7 @@ impl<'h> ResultsBuilder<'h> {
 
     /// What a processor did.
     pub fn processor(&mut self, processor: usize, totals: &ProcessorTotals) {
-        let result = &mut self.results.processors[processor];
-        result.busy_ns = totals.busy.as_ns();
-        result.idle_ns = totals.idle.as_ns();
-        result.overhead_ns = totals.overhead.as_ns();
-        result.decisions = Some(totals.decisions);
-        result.context_switches = Some(totals.context_switches);
+        set_processor(&mut self.results.processors[processor], totals);
     }
 
     /// What the guest scheduler of each domain did on the domain's vCPUs, in the host's order.
@@ -293,25 +273,65 @@ impl<'h> ResultsBuilder<'h> {
     }
 }
 
-fn new_processors(host: &Host) -> Vec<ProcessorResult> {
+/// The results of a simulated Linux host with its network stack: what its processors and servers did.
+pub fn of_host_stack(
+    stack: &HostStack,
+    events: u64,
+    processors: &[ProcessorTotals],
+    flows: Vec<FlowResult>,
+) -> Results {
+    debug_assert_eq!(processors.len(), stack.processors, "each processor has its totals");
+    let mut results = empty(Source::Simulation, &stack.name, stack.seed, stack.duration, stack.processors);
+    (results.events, results.flows) = (events, flows);
+    results.processors.iter_mut().zip(processors).for_each(|(result, totals)| set_processor(result, totals));
+    results.leave_out_unmeasured();
+    results
+}
+
+/// Results of a run in which nothing has happened.
+fn empty(source: Source, name: &str, seed: u64, duration: Duration, processors: usize) -> Results {
     let new = |processor| ProcessorResult {
         processor,
         pool: None,
         busy_ns: 0,
-        idle_ns: host.duration.as_ns(),
+        idle_ns: duration.as_ns(),
         overhead_ns: 0,
         decisions: Some(0),
         context_switches: Some(0),
         host: None,
         disturbance: None,
     };
-    let mut processors: Vec<_> = (0..host.processors).map(new).collect();
-    for pool in &host.pools {
-        for &processor in &pool.processors {
-            processors[processor].pool = Some(pool.name.clone());
-        }
+    Results {
+        format: FORMAT.into(),
+        version: VERSION,
+        program: concat!("punctual ", env!("CARGO_PKG_VERSION")).into(),
+        source,
+        machine: None,
+        label: None,
+        host: name.into(),
+        seed,
+        runs: 1,
+        duration_ns: duration.as_ns(),
+        events: 0,
+        pools: Vec::new(),
+        processors: (0..processors).map(new).collect(),
+        domains: Vec::new(),
+        vcpus: Vec::new(),
+        tasks: Vec::new(),
+        networks: Vec::new(),
+        switches: Vec::new(),
+        sockets: Vec::new(),
+        flows: Vec::new(),
+        chains: Vec::new(),
     }
-    processors
+}
+
+fn set_processor(result: &mut ProcessorResult, totals: &ProcessorTotals) {
+    result.busy_ns = totals.busy.as_ns();
+    result.idle_ns = totals.idle.as_ns();
+    result.overhead_ns = totals.overhead.as_ns();
+    result.decisions = Some(totals.decisions);
+    result.context_switches = Some(totals.context_switches);
 }
 
 fn new_pool(pool: &Pool) -> PoolResult {

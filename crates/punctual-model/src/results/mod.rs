@@ -17,7 +17,7 @@ mod sockets;
 mod switch;
 
 pub use blame::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, add_time, sort_causes};
-pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals};
+pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals, of_host_stack};
 pub use jobs::JobStats;
 pub use machine::{Delivery, Disturbance, DisturbedInterval, DisturbedJobs, Enforcement, HostTimes, Misses};
 pub use network::{

@@ -227,8 +227,8 @@ fn linux_host(method: &str) -> Results {
          [host_stack.server.voice]\npriority = 47\nvnic_priority = 48\nload = 'requests'\n\
          [host_stack.server.noisy]\nload = 'stream'\n"
     );
-    let host = punctual_model::file::parse(&text, "host.toml", &Default::default()).expect("a valid host");
-    punctual_sim::simulate(&host).expect("a simulation")
+    let stack = punctual_model::file::parse_host_stack(text.as_bytes(), "host.toml", &Default::default());
+    punctual_host_stack_sim::simulate(&stack.expect("a valid host"), ()).expect("a simulation")
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::*;
+use prost::Message;
 use punctual_testkit::sample::{
     self, CONTROL, Events, WEB0, host, on_processor, on_vcpu, release, task, us, vcpu,
 };
+
+use super::*;
+use crate::perfetto::Trace;
 
 fn written(events: &Events, end: Instant) -> (Vec<u8>, Vec<TrackSummary>) {
     let host = host();
@@ -182,11 +185,12 @@ fn a_simulation_leaves_the_same_numbers_in_its_trace_as_in_its_results() {
 fn arrows_join_the_parts_of_each_request_of_a_linux_host() {
     let text = "duration = '20ms'\n[machine]\nprocessors = 2\n[host_stack.card.rt]\npriority = 50\n\
                 [host_stack.server.voice]\npriority = 47\nvnic_priority = 48\ncount = 2\nload = 'requests'\n";
-    let host = punctual_model::file::parse(text, "host.toml", &Default::default()).expect("a valid host");
+    let stack = punctual_model::file::parse_host_stack(text.as_bytes(), "host.toml", &Default::default());
+    let stack = stack.expect("a valid host");
     let mut bytes = Vec::new();
-    let mut writer = PerfettoWriter::new(&host, &mut bytes);
-    let results = punctual_sim::simulate_traced(&host, &mut writer).expect("a simulation");
-    let summary = writer.finish(Instant::ZERO + host.duration).expect("a vector takes everything");
+    let mut writer = StackWriter::new(&stack, &mut bytes);
+    let results = punctual_host_stack_sim::simulate_traced(&stack, &mut writer).expect("a simulation");
+    let summary = writer.finish(Instant::ZERO + stack.duration).expect("a vector takes everything");
     let text = read_back(&bytes);
     for track in ["voice#1/card", "voice#1/guest", "voice#2/host receive", "voice#2/host send"] {
         assert!(text.contains(&format!("{track}: ")), "{track} in {text}");

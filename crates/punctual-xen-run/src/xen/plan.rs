@@ -30,8 +30,8 @@ impl Plan {
     /// What no run in Xen can do.
     pub fn new(host: &Host) -> Result<Plan, Error> {
         let error = |item: &str, why: &str| Error::Host { item: item.into(), why: why.into() };
-        if !host.networks.is_empty() || host.stack.is_some() {
-            return Err(error(&host.name, "networks and host stacks are simulated only"));
+        if !host.networks.is_empty() {
+            return Err(error(&host.name, "networks are simulated only"));
         }
         if let Some(task) = host.tasks.iter().find(|task| matches!(task.parent, Parent::Pool(_))) {
             return Err(error(&task.name, "Xen schedules vCPUs: a task belongs into a domain"));

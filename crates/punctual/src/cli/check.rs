@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use punctual_analysis::{FairServer, analyse, enforcement_warnings, fair_server_warnings};
-use punctual_host_stack::bounds::{BoundPart, ResponseBound, inversions, response_bound};
-use punctual_host_stack::description::{HostStack, Load, Server};
-use punctual_model::Guarantees;
+use punctual_host_stack::bounds::{BoundPart, ResponseBound, response_bound};
+use punctual_host_stack::inversions::inversions;
+use punctual_host_stack::{HostStack, Load, Server};
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
 use punctual_model::live::Backend;
+use punctual_model::{AnyHost, Guarantees, Host};
 use punctual_report::format::fmt_duration;
 use punctual_report::table;
 use punctual_sched::Duration;
@@ -115,17 +116,21 @@ fn server_text(check: &ServerCheck) -> String {
 
 /// Runs `punctual check`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    if let Some(stack) = &host.stack {
-        return host_stack(stack, args, ui);
+    match HostFile::read(&args.file)?.any_host(&args.changes.overrides(args.policy.clone()))? {
+        AnyHost::Pools(host) => pools(&host, args, ui),
+        AnyHost::Stack(stack) => host_stack(&stack, args, ui),
     }
-    let mut guarantees = analyse(&host);
+}
+
+/// Which deadlines of a host with pools are guaranteed.
+fn pools(host: &Host, args: &Args, ui: &Ui) -> Result<u8, Error> {
+    let mut guarantees = analyse(host);
     if let Some(every) = args.enforced_every {
-        guarantees.warnings.extend(enforcement_warnings(&host, every));
+        guarantees.warnings.extend(enforcement_warnings(host, every));
     }
     let is_for_live = host.domains.iter().any(|domain| domain.live.backend != Backend::Default);
     if is_for_live || args.enforced_every.is_some() {
-        guarantees.warnings.extend(fair_server_warnings(&host, FairServer::DEFAULT));
+        guarantees.warnings.extend(fair_server_warnings(host, FairServer::DEFAULT));
     }
     if args.json {
         ui.print_json(&guarantees)?;

@@ -40,6 +40,12 @@ impl From<punctual_model::file::Errors> for Error {
     }
 }
 
+impl From<punctual_host_stack_sim::Violation> for Error {
+    fn from(error: punctual_host_stack_sim::Violation) -> Self {
+        Error::Violation(error.0)
+    }
+}
+
 impl From<punctual_sim::Error> for Error {
     fn from(error: punctual_sim::Error) -> Self {
         match error {

@@ -8,7 +8,7 @@ use punctual_model::export::{Export, ExportFile, Keep, Target, export};
 
 use super::error::Error;
 use super::exit;
-use super::input::{Changes, HostFile, simulated_only};
+use super::input::{Changes, HostFile};
 use super::output::{OutFile, Ui, make_directory};
 
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
@@ -73,7 +73,6 @@ enum KeepName {
 /// Runs `punctual export`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    simulated_only(&host, "exported")?;
     let target = match args.to {
         TargetName::Xl => Target::Xl,
         TargetName::Xen => Target::Xen,

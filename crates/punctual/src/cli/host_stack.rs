@@ -9,8 +9,8 @@ use punctual_doctor::host_stack::{CardPlan, plan};
 use punctual_enforce::driver::Settings;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::session::{CardSession, Setup};
+use punctual_host_stack::HostStack;
 use punctual_linux::os::sched::attributes;
-use punctual_model::Host;
 use punctual_model::file::Overrides;
 use punctual_model::text::printable;
 use punctual_sched::Duration;
@@ -56,25 +56,21 @@ const SILENCE: StdDuration = StdDuration::from_secs(5);
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
-    let host = HostFile::read(&args.file)?.host(&overrides)?;
+    let stack = HostFile::read(&args.file)?.host_stack(&overrides)?;
     let root = Root::new(Path::new("/"));
-    let Some(stack) = &host.stack else {
-        let text = format!("{} has no [host_stack]: expected its cards there", printable(&host.name));
-        return Err(Error::Usage(text));
-    };
-    let plan = plan(&host, stack, &root).map_err(Error::usage)?;
+    let plan = plan(&stack, &root).map_err(Error::usage)?;
     if args.plan {
         ui.print(plan.iter().map(show).collect::<String>())?;
         return Ok(exit::OK);
     }
     interrupt::be_graceful();
     undo_abandoned(ui)?;
-    let mut session = CardSession::start(setup(&host)?, plan.clone()).map_err(Error::usage)?;
+    let mut session = CardSession::start(setup(&stack)?, plan.clone()).map_err(Error::usage)?;
     let changed = session.changed().map_err(Error::usage)?;
     for (card, changed) in plan.iter().zip(&changed) {
         ui.print(show(card) + &show_threads(&changed.threads))?;
     }
-    ui.print(inversions(&plan, &host, root)?)?;
+    ui.print(inversions(&plan, &stack, root)?)?;
     hold(args, &mut session)?;
     let put_back = session.finish().map_err(Error::usage)?;
     ui.print(restored(&put_back) + "\n")?;
@@ -82,11 +78,11 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
-fn setup(host: &Host) -> Result<Setup, Error> {
+fn setup(stack: &HostStack) -> Result<Setup, Error> {
     let program = std::env::current_exe()
         .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
     Ok(Setup {
-        name: host.name.clone(),
+        name: stack.name.clone(),
         program,
         processors: Vec::new(),
         starve: true,
@@ -149,12 +145,10 @@ fn show_threads(threads: &[(i32, String)]) -> String {
 const CHECKS: [&str; 7] = ["irqs", "irq-threads", "napi", "ksoftirqd", "backlog", "softirq-lock", "rps"];
 
 /// What the doctor finds on the processors of the cards that have a priority.
-fn inversions(plan: &[CardPlan], host: &Host, root: Root) -> Result<String, Error> {
-    let Some(stack) = &host.stack else { return Ok(String::new()) };
+fn inversions(plan: &[CardPlan], stack: &HostStack, root: Root) -> Result<String, Error> {
     let urgent = stack.cards.iter().filter(|card| !card.priority.is_fair());
-    let processors: Cpus = urgent
-        .flat_map(|card| stack.processors_for(card.priority, &card.processors, host.processors))
-        .collect();
+    let processors: Cpus =
+        urgent.flat_map(|card| stack.processors_for(card.priority, &card.processors)).collect();
     if processors.is_empty() || plan.is_empty() {
         return Ok(String::new());
     }

@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use punctual_model::Host;
+use punctual_host_stack::HostStack;
 use punctual_model::file::{self, Errors, Overrides};
+use punctual_model::{AnyHost, Host};
 use punctual_report::Column;
 use punctual_sched::{Duration, registry};
 
@@ -177,12 +178,28 @@ impl HostFile {
         &self.bytes
     }
 
-    /// The file's host with the changes.
+    /// The file's host with the changes, where it has pools.
+    ///
+    /// # Errors
+    /// All that is wrong with the file or the changes; the host has `host_stack`.
+    pub fn host(&self, overrides: &Overrides) -> Result<Host, Errors> {
+        file::parse_bytes(&self.bytes, &self.name, overrides)
+    }
+
+    /// The file's host with the changes, where it has `host_stack`.
+    ///
+    /// # Errors
+    /// All that is wrong with the file or the changes; the host has pools.
+    pub fn host_stack(&self, overrides: &Overrides) -> Result<HostStack, Errors> {
+        file::parse_host_stack(&self.bytes, &self.name, overrides)
+    }
+
+    /// The file's host with the changes, of either kind.
     ///
     /// # Errors
     /// All that is wrong with the file or the changes.
-    pub fn host(&self, overrides: &Overrides) -> Result<Host, Errors> {
-        file::parse_bytes(&self.bytes, &self.name, overrides)
+    pub fn any_host(&self, overrides: &Overrides) -> Result<AnyHost, Errors> {
+        AnyHost::parse_bytes(&self.bytes, &self.name, overrides)
     }
 }
 
@@ -265,19 +282,4 @@ pub enum Whose {
     Any,
     /// Those of jobs that met no disturbance of the machine.
     Ours,
-}
-
-/// Refuses a host whose network stack is simulated and nothing else; `done`: what the command would do with
-/// it.
-///
-/// # Errors
-/// [`Error::Usage`] when the host has `host_stack`.
-pub fn simulated_only(host: &Host, done: &str) -> Result<(), Error> {
-    match host.stack {
-        None => Ok(()),
-        Some(_) => {
-            let text = format!("{} has `host_stack`: such a host is simulated, but not {done}", host.name);
-            Err(Error::Usage(text))
-        }
-    }
 }

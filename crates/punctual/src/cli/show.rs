@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use punctual_model::file::to_toml;
-
 use super::error::Error;
 use super::exit;
 use super::input::{Changes, HostFile, PolicyName};
@@ -29,7 +27,7 @@ pub struct Args {
 
 /// Runs `punctual show`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    ui.print(to_toml(&host))?;
+    let host = HostFile::read(&args.file)?.any_host(&args.changes.overrides(args.policy.clone()))?;
+    ui.print(host.to_toml())?;
     Ok(exit::OK)
 }

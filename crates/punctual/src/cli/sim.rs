@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use punctual_host_stack::HostStack;
 use punctual_model::trace::{TraceEvent, TraceSink};
-use punctual_model::{Host, Results};
+use punctual_model::{AnyHost, Guarantees, Host, Results};
 use punctual_report::html::Page;
 use punctual_report::jobs::JobsWriter;
 use punctual_report::timeline::Reader;
-use punctual_report::trace::PerfettoWriter;
+use punctual_report::trace::{PerfettoWriter, StackWriter};
 use punctual_report::{Column, json, table};
 use punctual_sched::Instant;
 use punctual_sim::Tracer;
@@ -81,7 +82,7 @@ struct Variant<'a> {
     file: &'a HostFile,
     policy: Option<String>,
     /// The host of the first run.
-    first: Host,
+    first: AnyHost,
 }
 
 /// Runs `punctual sim`.
@@ -90,8 +91,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let files = HostFile::read_all(&args.files)?;
     let variants = variants(args, &files, ui)?;
     let results = match (&args.trace, &args.jobs) {
-        (None, None) => simulate(args, &variants, ui)?,
-        _ => vec![simulate_observed(args, &variants)?],
+        (None, None) => simulate_all(args, &variants, ui)?,
+        _ => vec![observed(args, &variants)?],
     };
     let labels = variants.iter().map(|variant| variant.label.clone());
     let mut columns: Vec<Column> =
@@ -99,7 +100,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     columns.iter_mut().for_each(|column| args.label.keep(column));
     print(args, &columns, ui)?;
     if !args.json
-        && let Some(text) = variants.iter().find_map(|variant| variant.first.free_scheduling())
+        && let Some(text) = variants.iter().find_map(|variant| free_scheduling(&variant.first))
     {
         ui.print(wrapped("", "  ", &format!("note: {text}")))?;
     }
@@ -121,10 +122,10 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     for file in files {
         if args.policies.all() {
             // What is wrong with the file itself is said once.
-            file.host(&args.changes.overrides(None))?;
+            file.any_host(&args.changes.overrides(None))?;
         }
         for policy in &choices {
-            match file.host(&args.changes.overrides(policy.clone())) {
+            match file.any_host(&args.changes.overrides(policy.clone())) {
                 Ok(first) => {
                     let label = label(file, policy.as_deref(), files.len(), choices.len());
                     variants.push(Variant { label, file, policy: policy.clone(), first });
@@ -159,7 +160,7 @@ fn label(file: &HostFile, policy: Option<&str>, files: usize, policies: usize) -
 }
 
 /// Simulates every run of every variant on all cores and merges the runs of each.
-fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Error> {
+fn simulate_all(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Error> {
     let threads = thread_pool(args.threads)?;
     let runs: Vec<(usize, u32)> =
         (0..variants.len()).flat_map(|v| (0..args.runs).map(move |r| (v, r))).collect();
@@ -168,7 +169,7 @@ fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Result
     for chunk in runs.chunks(CHUNK) {
         let hosts =
             chunk.iter().map(|&(v, run)| host_of(args, &variants[v], run)).collect::<Result<Vec<_>, _>>()?;
-        let simulate = if args.blame { simulate_blamed } else { punctual_sim::simulate };
+        let simulate = if args.blame { simulate_blamed } else { simulate };
         let results = threads.install(|| punctual_sim::simulate_all(&hosts, simulate, || bar.inc(1)));
         for (&(v, _), results) in chunk.iter().zip(results) {
             let results = results.map_err(|e| named(e, &variants[v], variants.len()))?;
@@ -182,18 +183,48 @@ fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Result
     Ok(merged.into_iter().map(|r| r.expect("every variant has a run")).collect())
 }
 
-fn simulate_blamed(host: &Host) -> Result<Results, punctual_sim::Error> {
-    punctual_sim::simulate_blamed(host, ())
+/// Simulates a host of either kind.
+///
+/// # Errors
+/// The simulation stops.
+pub fn simulate(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
+    match host {
+        AnyHost::Pools(host) => punctual_sim::simulate(host),
+        AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack, ()).map_err(violation),
+    }
+}
+
+fn simulate_blamed(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
+    match host {
+        AnyHost::Pools(host) => punctual_sim::simulate_blamed(host, ()),
+        AnyHost::Stack(_) => Err(punctual_sim::Error::Refused(NO_BLAME.into())),
+    }
+}
+
+fn violation(error: punctual_host_stack_sim::Violation) -> punctual_sim::Error {
+    punctual_sim::Error::Violation(error.0)
+}
+
+/// Why `--blame` is refused for a host with `host_stack`.
+const NO_BLAME: &str = "a host with `host_stack` has no jobs to explain: where the time of its requests went \
+                       stands in the results without `--blame`, under the segments and parts of its flows";
+
+/// What to say of a host without overheads. A host with `host_stack` has costs of its own.
+fn free_scheduling(host: &AnyHost) -> Option<&'static str> {
+    match host {
+        AnyHost::Pools(host) => host.free_scheduling(),
+        AnyHost::Stack(_) => None,
+    }
 }
 
 /// The host of a run: the first one's seed plus the run's number.
-fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<Host, Error> {
+fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<AnyHost, Error> {
     if run == 0 {
         return Ok(variant.first.clone());
     }
     let mut overrides = args.changes.overrides(variant.policy.clone());
-    overrides.seed = Some(variant.first.seed.saturating_add(run.into()));
-    Ok(variant.file.host(&overrides)?)
+    overrides.seed = Some(variant.first.seed().saturating_add(run.into()));
+    Ok(variant.file.any_host(&overrides)?)
 }
 
 /// An error of a simulation, saying which.
@@ -207,14 +238,18 @@ fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> 
 }
 
 /// One run with everything written down that `--trace` and `--jobs` ask for.
-fn simulate_observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Error> {
+fn observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Error> {
     let ([variant], 1) = (variants, args.runs) else {
         let text = "--trace and --jobs show a single run: give one file, at most one --policy and no --runs";
         return Err(Error::Usage(text.into()));
     };
     let create = |path: &Option<PathBuf>| path.as_deref().map(OutFile::create).transpose();
     let (mut trace, mut jobs) = (create(&args.trace)?, create(&args.jobs)?);
-    let results = observe(&variant.first, args.blame, trace.as_mut(), jobs.as_mut())?;
+    let results = match &variant.first {
+        AnyHost::Pools(host) => observe(host, args.blame, trace.as_mut(), jobs.as_mut())?,
+        AnyHost::Stack(_) if args.blame => return Err(Error::Usage(NO_BLAME.into())),
+        AnyHost::Stack(stack) => observe_stack(stack, trace.as_mut(), jobs.as_mut())?,
+    };
     [trace, jobs].into_iter().flatten().try_for_each(OutFile::finish)?;
     Ok(results)
 }
@@ -241,22 +276,66 @@ fn observe(
     Ok(results)
 }
 
+/// The same of a host with `host_stack`, which has requests, but no jobs.
+fn observe_stack(
+    stack: &HostStack,
+    trace: Option<&mut OutFile>,
+    jobs: Option<&mut OutFile>,
+) -> Result<Results, Error> {
+    let end = Instant::ZERO + stack.duration;
+    // The error names the file.
+    let unwritten = |e: std::io::Error| Error::Usage(e.to_string());
+    jobs.map_or(Ok(()), |file| JobsWriter::without_tasks(file).finish(end)).map_err(unwritten)?;
+    let Some(file) = trace else { return Ok(punctual_host_stack_sim::simulate(stack, ())?) };
+    let mut writer = StackWriter::new(stack, file);
+    let results = punctual_host_stack_sim::simulate_traced(stack, &mut writer)?;
+    writer.finish(end).map_err(unwritten)?;
+    Ok(results)
+}
+
+/// Writes what happens on `host` to the reader of a timeline, which takes every byte.
+fn write_timeline(host: &AnyHost, reader: &mut Reader) -> Result<(), punctual_sim::Error> {
+    let end = Instant::ZERO + host.duration();
+    match host {
+        AnyHost::Pools(host) => {
+            let mut writer = PerfettoWriter::new(host, reader);
+            punctual_sim::simulate_traced(host, &mut writer)?;
+            let _ = writer.finish(end);
+        }
+        AnyHost::Stack(stack) => {
+            let mut writer = StackWriter::new(stack, reader);
+            punctual_host_stack_sim::simulate_traced(stack, &mut writer).map_err(violation)?;
+            let _ = writer.finish(end);
+        }
+    }
+    Ok(())
+}
+
+/// What the analysis of deadlines says. A host with `host_stack` has no tasks.
+fn guarantees(host: &AnyHost) -> Guarantees {
+    match host {
+        AnyHost::Pools(host) => punctual_analysis::analyse(host),
+        AnyHost::Stack(stack) => Guarantees {
+            host: stack.name.clone(),
+            tasks: Vec::new(),
+            vcpus: Vec::new(),
+            flows: Vec::new(),
+            chains: Vec::new(),
+            warnings: Vec::new(),
+        },
+    }
+}
+
 /// The page: all results, what the analysis says about the host as described, and what happened in the first
 /// run.
 fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[Column]) -> Result<(), Error> {
     let out = OutFile::create(path)?;
     let first = &variants[0];
-    let pass = |reader: &mut Reader| {
-        let mut writer = PerfettoWriter::new(&first.first, reader);
-        punctual_sim::simulate_traced(&first.first, &mut writer)?;
-        // A reader takes every byte.
-        let _ = writer.finish(Instant::ZERO + first.first.duration);
-        Ok(())
-    };
+    let pass = |reader: &mut Reader| Ok(write_timeline(&first.first, reader)?);
     let timeline = args.interval.timeline(pass, &|e| format!("no timeline: {e}"))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
-        [_] => Some(punctual_analysis::analyse(&first.first)),
+        [_] => Some(guarantees(&first.first)),
         _ => None,
     };
     let timeline = Some((columns[0].label.as_str(), &timeline));

@@ -16,6 +16,7 @@ use super::grid::{self, Axis};
 use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::metric::{self, Metric};
 use super::output::Ui;
+use super::sim::simulate;
 use super::{exit, interrupt};
 
 /// Points of a grid at most.
@@ -207,18 +208,18 @@ impl<'a> Grid<'a> {
     /// Refuses the grid before anything runs, with the errors of the first point that has some.
     fn validate(&self) -> Result<(), Error> {
         if !self.lenient() {
-            let check = |point| self.file.host(&self.overrides(point)).err();
+            let check = |point| self.file.any_host(&self.overrides(point)).err();
             return (0..self.points())
                 .into_par_iter()
                 .find_map_first(check)
                 .map_or(Ok(()), |e| Err(e.into()));
         }
-        let fits = |point| self.file.host(&self.overrides(point)).is_ok();
+        let fits = |point| self.file.any_host(&self.overrides(point)).is_ok();
         if (0..self.points()).into_par_iter().any(fits) {
             return Ok(());
         }
         // Nothing fits: the first point says why.
-        self.file.host(&self.overrides(0)).map(drop).map_err(Error::from)
+        self.file.any_host(&self.overrides(0)).map(drop).map_err(Error::from)
     }
 
     fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Error> {
@@ -230,7 +231,7 @@ impl<'a> Grid<'a> {
     /// All runs of a point, merged in the order of their seeds.
     fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Error> {
         let overrides = self.overrides(point);
-        let first = match self.file.host(&overrides) {
+        let first = match self.file.any_host(&overrides) {
             Ok(host) => host,
             Err(_) if self.lenient() => return Ok(Outcome::Invalid),
             Err(errors) => return Err(errors.into()),
@@ -238,7 +239,7 @@ impl<'a> Grid<'a> {
         let mut merged: Option<Results> = None;
         for chunk in (0..self.args.runs).collect::<Vec<_>>().chunks(CHUNK) {
             let simulate =
-                |&run: &u32| self.simulate_run(&overrides, first.seed.saturating_add(run.into()), bar);
+                |&run: &u32| self.simulate_run(&overrides, first.seed().saturating_add(run.into()), bar);
             let runs: Vec<_> = chunk.par_iter().with_max_len(1).map(simulate).collect();
             for results in runs {
                 match (results?, &mut merged) {
@@ -264,8 +265,8 @@ impl<'a> Grid<'a> {
         if interrupt::stopped() {
             return Ok(None);
         }
-        let host = self.file.host(&Overrides { seed: Some(seed), ..overrides.clone() })?;
-        let results = punctual_sim::simulate(&host)?;
+        let host = self.file.any_host(&Overrides { seed: Some(seed), ..overrides.clone() })?;
+        let results = simulate(&host)?;
         bar.inc(1);
         Ok(Some(results))
     }

@@ -21,7 +21,7 @@ use punctual_sched::Duration;
 use serde::Serialize;
 
 use super::error::Error;
-use super::input::{Changes, HostFile, simulated_only, some_time};
+use super::input::{Changes, HostFile, some_time};
 use super::output::{OutFile, Ui, wrapped};
 use super::{exit, interrupt};
 
@@ -219,7 +219,6 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let options = args.options()?;
     let source = HostFile::read(&args.file)?;
     let (text, host) = host_of(args, &source)?;
-    simulated_only(&host, "synthesized")?;
     interrupt::install();
     interrupt::be_graceful();
     let bar = ui.spinner();

@@ -14,7 +14,7 @@ use crate::file::section::Section;
 /// Reads the pools of a machine with so many `processors`.
 pub(crate) fn pools<'t>(root: Section<'t>, processors: usize, errors: &mut Errors) -> Vec<PoolDraft<'t>> {
     let sections = root.named("pool", errors);
-    if root.get("pool").is_none() && root.get("host_stack").is_none() {
+    if root.get("pool").is_none() {
         let message = format!("`pool` is missing in {}", root.header());
         let expected = "expected at least one [pool.NAME]: Processors scheduled together by one policy \
                         (Xen: a cpupool).";

@@ -1,13 +1,17 @@
-//! Reads the document into drafts; `build` puts them together and has the policies check them.
+//! Decides which kind of host the document describes and reads that: the drafts of a host with pools, which
+//! `build` puts together and has the policies check, or a host stack.
 
 use std::path::Path;
+
+use punctual_host_stack::HostStack;
 
 use super::build;
 use super::domain::domains;
 use super::keys::ROOT;
 use super::pool::pools;
+use crate::any_host::AnyHost;
 use crate::file::error::Errors;
-use crate::file::host_stack;
+use crate::file::host_stack::{self, HOST_STACK, StackHead};
 use crate::file::limits::PROCESSORS_MAX;
 use crate::file::network;
 use crate::file::section::Section;
@@ -16,9 +20,28 @@ use crate::file::tree::Table;
 use crate::host::{Host, Overheads};
 
 /// Reads the whole document. `None` when something is wrong, which is added to the errors.
-pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option<Host> {
+pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option<AnyHost> {
     let section = Section { table: root, info: &ROOT, place: Place::TOP, name: "" };
     section.check_keys(errors);
+    match section.get(HOST_STACK) {
+        Some(_) => host_stack(section, file_name, errors).map(AnyHost::Stack),
+        None => pooled(section, file_name, errors).map(AnyHost::Pools),
+    }
+}
+
+fn host_stack(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<HostStack> {
+    let head = StackHead {
+        name: host_name(section, file_name, errors),
+        seed: section.count_or_default("seed", errors),
+        duration: section.duration_or_default("duration", errors),
+        // A host stack has costs of its own.
+        processors: machine(section, errors).0,
+    };
+    let stack = host_stack::read(section, head, errors);
+    stack.filter(|_| errors.count() == 0)
+}
+
+fn pooled(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<Host> {
     let name = host_name(section, file_name, errors);
     let seed = section.count_or_default("seed", errors);
     let duration = section.duration_or_default("duration", errors);
@@ -26,7 +49,6 @@ pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option
     let pools = pools(section, processors, errors);
     let domains = domains(section, processors, &pools, errors);
     let networks = network::read::read(section, errors);
-    let stack = host_stack::read(section, processors, errors);
     if errors.count() > 0 {
         return None;
     }
@@ -43,7 +65,6 @@ pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option
         networks: Vec::new(),
         flows: Vec::new(),
         chains: Vec::new(),
-        stack,
     };
     let mut host = build::complete(host, pools, domains, errors)?;
     network::resolve::resolve(networks, &mut host, errors);

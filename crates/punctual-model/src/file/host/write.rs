@@ -1,10 +1,12 @@
 //! A [`Host`] as a host file.
 
+use punctual_host_stack::HostStack;
 use punctual_sched::{CpuSet, Duration, UnitParams};
 use toml_edit::{DocumentMut, Table, Value};
 
 use super::task::derived_params;
-use crate::file::host_stack;
+use crate::any_host::AnyHost;
+use crate::file::host_stack::{self, HOST_STACK};
 use crate::file::live::write::live_tables;
 use crate::file::network::write as network;
 use crate::file::writer::{Keys, inline, named, number, numbered, numbers, options, table, time};
@@ -17,16 +19,24 @@ pub fn to_toml(host: &Host) -> String {
     document(host).to_string()
 }
 
+impl AnyHost {
+    /// Writes the host as a host file, as [`to_toml`] does.
+    pub fn to_toml(&self) -> String {
+        match self {
+            AnyHost::Pools(host) => to_toml(host),
+            AnyHost::Stack(stack) => {
+                let HostStack { name, seed, duration, processors, .. } = stack;
+                let mut root = head(name, *seed, *duration, *processors, &Overheads::default());
+                root.insert(HOST_STACK, host_stack::write::table(stack).into());
+                DocumentMut::from(root).to_string()
+            }
+        }
+    }
+}
+
 /// What [`to_toml`] prints.
 pub(crate) fn document(host: &Host) -> DocumentMut {
-    let mut root = table(vec![
-        ("name", host.name.as_str().into()),
-        ("seed", number(host.seed)),
-        ("duration", time(host.duration)),
-    ]);
-    let mut machine = table(vec![("processors", number(host.processors))]);
-    machine.insert("overheads", table(overheads(&host.overheads)).into());
-    root.insert("machine", machine.into());
+    let mut root = head(&host.name, host.seed, host.duration, host.processors, &host.overheads);
     let pools = host.pools.iter().enumerate().map(|(i, one)| (one.name.clone(), pool(host, PoolIx(i), one)));
     root.insert("pool", named(pools));
     let domains =
@@ -38,10 +48,16 @@ pub(crate) fn document(host: &Host) -> DocumentMut {
     root.insert("flow", named(flows));
     let chains = host.chains.iter().map(|one| (one.name.clone(), network::chain(host, one)));
     root.insert("chain", named(chains));
-    if let Some(stack) = &host.stack {
-        root.insert("host_stack", host_stack::write::table(stack).into());
-    }
     root.into()
+}
+
+/// The keys and the machine that hosts of both kinds have.
+fn head(name: &str, seed: u64, duration: Duration, processors: usize, costs: &Overheads) -> Table {
+    let mut root = table(vec![("name", name.into()), ("seed", number(seed)), ("duration", time(duration))]);
+    let mut machine = table(vec![("processors", number(processors))]);
+    machine.insert("overheads", table(overheads(costs)).into());
+    root.insert("machine", machine.into());
+    root
 }
 
 fn overheads(costs: &Overheads) -> Keys {

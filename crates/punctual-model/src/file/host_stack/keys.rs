@@ -7,17 +7,17 @@ use crate::file::quantity::WHOLE;
 /// Spellings of [`punctual_host_stack::Method`].
 pub(crate) const METHODS: [&str; 6] =
     ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
-/// Spellings of [`punctual_host_stack::description::Path`].
+/// Spellings of [`punctual_host_stack::Path`].
 pub(crate) const PATHS: [&str; 5] = ["virtio", "outsourcing", "rt-outsourcing", "container", "process"];
-/// Spellings of [`punctual_host_stack::description::Load`].
+/// Spellings of [`punctual_host_stack::Load`].
 pub(crate) const LOADS: [&str; 2] = ["requests", "stream"];
 
-/// Spellings of [`punctual_host_stack::description::Injection`].
+/// Spellings of [`punctual_host_stack::Injection`].
 pub(crate) const INJECTIONS: [&str; 2] = ["direct", "kworker"];
-/// Spellings of [`punctual_host_stack::description::CallKind`].
+/// Spellings of [`punctual_host_stack::CallKind`].
 pub(crate) const CALLS: [&str; 1] = ["sip"];
 
-/// Spellings of [`punctual_host_stack::description::SoftirqRest`].
+/// Spellings of [`punctual_host_stack::SoftirqRest`].
 pub(crate) const RESTS: [&str; 2] = ["ksoftirqd", "thread"];
 
 const PRIORITY: Kind = Kind::Count { min: 0, max: 99 };
@@ -260,7 +260,7 @@ static SERVER: TableInfo = TableInfo {
 mod tests {
     use super::*;
     use punctual_host_stack::Method;
-    use punctual_host_stack::description::{CallKind, Injection, Path, SoftirqRest};
+    use punctual_host_stack::{CallKind, Injection, Path, SoftirqRest};
 
     #[test]
     fn spellings_are_the_names() {

@@ -1,7 +1,12 @@
 //! Reads `[host_stack]`.
 
-use punctual_host_stack::{Method, Priority};
+use punctual_host_stack::{
+    Cache, Call, CallKind, Card, HostStack, Injection, Lines, Load, Method, OtherRequests, Path, Priority,
+    Server, SoftirqRest, StackCosts,
+};
+use punctual_sched::Duration;
 
+use super::HOST_STACK;
 use super::keys::{CACHE, COSTS, LINES};
 use crate::file::entry::{expected_names, shorten};
 use crate::file::error::Errors;
@@ -10,17 +15,22 @@ use crate::file::nearest::nearest;
 use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::tree::Table;
-use punctual_host_stack::description::{
-    Cache, Call, CallKind, Card, HostStack, Injection, Lines, Load, OtherRequests, Path, Server, SoftirqRest,
-    StackCosts,
-};
 
 /// What a host with `[host_stack]` has not: its own Linux has all processors.
 const OTHERS: [&str; 5] = ["pool", "domain", "network", "flow", "chain"];
 
-/// Reads `[host_stack]` of a machine with so many `processors`.
-pub(crate) fn read(root: Section<'_>, processors: usize, errors: &mut Errors) -> Option<HostStack> {
-    let section = root.table("host_stack", errors)?;
+/// What stands outside `[host_stack]`.
+pub(crate) struct StackHead {
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) duration: Duration,
+    pub(crate) processors: usize,
+}
+
+/// Reads `[host_stack]`.
+pub(crate) fn read(root: Section<'_>, head: StackHead, errors: &mut Errors) -> Option<HostStack> {
+    let section = root.table(HOST_STACK, errors)?;
+    let processors = head.processors;
     for key in OTHERS {
         if let Some(entry) = root.get(key) {
             let message = format!("`{key}` stands beside `host_stack`");
@@ -45,6 +55,10 @@ pub(crate) fn read(root: Section<'_>, processors: usize, errors: &mut Errors) ->
     let servers: Vec<Server> = sections.iter().filter_map(|one| server(*one, &cards, errors)).collect();
     limits(section, &servers, errors);
     Some(HostStack {
+        name: head.name,
+        seed: head.seed,
+        duration: head.duration,
+        processors,
         method,
         rtnet_prio: Priority(section.count_or_default("rtnet_prio", errors) as u8),
         exclusive,

@@ -4,7 +4,7 @@ use toml_edit::Table;
 
 use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
 use crate::file::writer::{self, Keys, named, number, numbers, time};
-use punctual_host_stack::description::{Card, HostStack, Lines, Load, Server, StackCosts};
+use punctual_host_stack::{Card, HostStack, Lines, Load, Server, StackCosts};
 
 /// The whole table.
 pub(crate) fn table(stack: &HostStack) -> Table {

@@ -1,17 +1,26 @@
-//! A Linux/KVM host as its network stack sees it: cards, servers behind them, and what each step costs.
-//!
-//! `docs/host-stack.md` has the rules. Costs are processor time of the thread or interrupt that takes a step.
+//! A Linux/KVM host as its network stack sees it: cards, and servers behind them.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Method, Priority};
 use punctual_sched::Duration;
 
-/// A host whose processors are all scheduled by its own Linux.
+use crate::costs::{Cache, StackCosts};
+use crate::method::Method;
+use crate::thread::Priority;
+
+/// A host whose own Linux schedules all processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostStack {
+    /// Name for titles and results.
+    pub name: String,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// How long to simulate.
+    pub duration: Duration,
+    /// Number of processors; they are numbered from 0.
+    pub processors: usize,
     /// How interrupts of cards are handled.
     pub method: Method,
     /// Under [`Method::Partitioned`]: IRQ threads of this priority and greater ones are urgent.
@@ -45,16 +54,18 @@ impl HostStack {
         })
     }
 
-    /// The processors of something with this priority, which is given its `own` ones, on a machine with so
-    /// many `processors`: under [`Method::Exclusive`] only those that are set aside for it, or the others.
-    pub fn processors_for(&self, priority: Priority, own: &[usize], processors: usize) -> Vec<usize> {
+    /// The processors that something of this priority may use, out of `own`, which are those that it asks
+    /// for: under [`Method::Exclusive`], urgent work uses the exclusive processors and all other work the
+    /// rest. Where `own` has none of these, all of them.
+    pub fn processors_for(&self, priority: Priority, own: &[usize]) -> Vec<usize> {
+        debug_assert!(own.iter().all(|&cpu| cpu < self.processors), "{own:?} of {}", self.processors);
         if self.method != Method::Exclusive {
             return own.to_vec();
         }
         let fits = |cpu: &usize| self.exclusive.contains(cpu) != priority.is_fair();
         let fitting: Vec<usize> = own.iter().copied().filter(fits).collect();
         match fitting.is_empty() {
-            true => (0..processors).filter(fits).collect(),
+            true => (0..self.processors).filter(fits).collect(),
             false => fitting,
         }
     }
@@ -63,31 +74,10 @@ impl HostStack {
         self.instances().nth(instance).unwrap_or_default()
     }
 
-    /// Costs of the host's own steps. With PREEMPT_RT, that is under methods with IRQ threads, its drivers,
-    /// protocols and vNIC threads take longer.
+    /// Costs of the host's own steps: with IRQ threads, that is under PREEMPT_RT, its drivers, protocols and
+    /// vNIC threads take longer.
     pub fn host_costs(&self) -> StackCosts {
-        let mut costs = self.costs;
-        if !self.method.has_irq_threads() {
-            return costs;
-        }
-        let ppm = u64::from(costs.preempt_rt_ppm);
-        for cost in [
-            &mut costs.softirq,
-            &mut costs.frame,
-            &mut costs.bridge,
-            &mut costs.protocol,
-            &mut costs.receive,
-            &mut costs.send,
-            &mut costs.transmit,
-            &mut costs.vnic_receive,
-            &mut costs.virtio_buffer,
-            &mut costs.vnic_send,
-            &mut costs.vnic_wake,
-        ] {
-            // At most twice the cost: the share is at most a whole.
-            *cost += Duration::from_ns((u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000) as u64);
-        }
-        costs
+        if self.method.has_irq_threads() { self.costs.under_preempt_rt() } else { self.costs }
     }
 }
 
@@ -134,104 +124,6 @@ impl Injection {
             Injection::Kworker => "kworker",
         }
     }
-}
-
-/// Processor time of each step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StackCosts {
-    /// In the card, each way: from the wire to the interrupt, from the last step to the wire. No processor
-    /// time.
-    pub card: Duration,
-    /// A hard IRQ.
-    pub hard_irq: Duration,
-    /// A processor changes its thread.
-    pub switch: Duration,
-    /// An IRQ thread before its softirq.
-    pub irq_thread: Duration,
-    /// An IRQ thread after its softirq, before it sleeps.
-    pub irq_thread_end: Duration,
-    /// A softirq action, once.
-    pub softirq: Duration,
-    /// The driver, a frame.
-    pub frame: Duration,
-    /// The bridge and the queue of a VM's interface, a packet.
-    pub bridge: Duration,
-    /// Protocols of a packet that is received, up to its socket, in the host or in a guest.
-    pub protocol: Duration,
-    /// A process takes a packet from its socket, without the copy.
-    pub receive: Duration,
-    /// A process sends a packet: system call, protocols.
-    pub send: Duration,
-    /// The driver sends a packet.
-    pub transmit: Duration,
-    /// Each copy of 1024 bytes.
-    pub copy_per_kib: Duration,
-    /// The vNIC thread gives a packet to its VM, without the copy.
-    pub vnic_receive: Duration,
-    /// Each further buffer that a packet needs in its VM, to whoever fills it and to whoever takes it.
-    pub virtio_buffer: Duration,
-    /// The vNIC thread takes a packet from its VM.
-    pub vnic_send: Duration,
-    /// The vNIC thread after it slept, before its first packet.
-    pub vnic_wake: Duration,
-    /// The vNIC thread before it sleeps.
-    pub vnic_end: Duration,
-    /// A vCPU thread that slept, before it enters the VM.
-    pub vcpu_wake: Duration,
-    /// Entering a VM.
-    pub vm_entry: Duration,
-    /// Leaving a VM.
-    pub vm_exit: Duration,
-    /// A guest's interrupt handler.
-    pub guest_interrupt: Duration,
-    /// A guest changes its process.
-    pub guest_switch: Duration,
-    /// A socket call to the host (VMRPC), beside leaving and entering the VM.
-    pub socket_call: Duration,
-    /// How much longer the host's kernel steps take with PREEMPT_RT, in millionths.
-    pub preempt_rt_ppm: u32,
-    /// Every cost varies: uniformly by at most this, more or less, in millionths.
-    pub jitter_ppm: u32,
-    /// So many of a million wake-ups of a vCPU are late.
-    pub late_ppm: u32,
-    /// By how much those are late.
-    pub late: Duration,
-}
-
-/// A last-level cache (rt-stack s.3.5): what others copied since a step was executed has evicted part of what
-/// it uses, which is read again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cache {
-    /// Its size in KiB.
-    pub size_kib: u32,
-    /// Reading one line from memory.
-    pub miss: Duration,
-    /// What each step uses.
-    pub lines: Lines,
-}
-
-/// Reads from memory that a step needs when everything it uses is evicted. Steps of the host whose code
-/// streams use all the time need none; those of a guest are its own kernel's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lines {
-    /// A guest's interrupt handler.
-    pub guest_interrupt: u32,
-    /// A guest's softirq and protocols.
-    pub guest_protocol: u32,
-    /// A guest's idle process and switch.
-    pub guest_switch: u32,
-    /// A guest's process takes a packet.
-    pub guest_receive: u32,
-    /// A guest's process sends a packet: protocols and driver.
-    pub guest_send: u32,
-    /// A guest's two socket calls to the host.
-    pub guest_calls: u32,
-    /// Protocols of a request to a socket of the host.
-    pub host_protocol: u32,
-    /// A request is taken from a socket of the host.
-    pub host_receive: u32,
-    /// An answer is sent from a socket of the host.
-    pub host_send: u32,
 }
 
 /// A network card with its link, the same in both directions.
@@ -290,6 +182,11 @@ impl Path {
     /// Is the server in a VM?
     pub const fn is_vm(self) -> bool {
         !matches!(self, Path::Container | Path::Process)
+    }
+
+    /// Does the VM learn of packets by virtual interrupts?
+    pub(crate) const fn is_interrupted(self) -> bool {
+        matches!(self, Path::Virtio | Path::Outsourcing)
     }
 }
 
