@@ -11,6 +11,8 @@ pub enum Error {
     Import(String),
     /// An invariant broke, exit code 3.
     Violation(String),
+    /// Something that a live run changed could not be restored, exit code 7.
+    NotRestored(String),
     /// Ctrl-C, after what was finished has been printed.
     Interrupted,
     /// The reader of the output went away: not an error.

@@ -16,5 +16,7 @@ pub const GUEST: u8 = 5;
 /// With `--fail-on-miss`: deadlines of a live run were missed, all of them by jobs that met a disturbance of
 /// the machine.
 pub const DISTURBED: u8 = 6;
+/// Something that a live run changed could not be restored.
+pub const NOT_RESTORED: u8 = 7;
 /// Ctrl-C.
 pub const INTERRUPTED: u8 = 130;

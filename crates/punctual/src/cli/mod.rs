@@ -59,6 +59,8 @@ Exit codes:
   5    a live run came to its end, but a guest lied or stopped telling, so that some jobs are not
        measured (1 with --fail-on-miss)
   6    with --fail-on-miss: only jobs of a live run missed deadlines that met a disturbance of the machine
+  7    something that a live run changed could not be restored (run, attach, host-stack, restore);
+       standard error names it
   130  interrupted";
 
 const EXAMPLES: &str = "\
@@ -219,6 +221,10 @@ fn explain(error: Error, ui: &Ui) -> u8 {
         Error::Violation(text) => {
             ui.error(&text);
             exit::VIOLATION
+        }
+        Error::NotRestored(text) => {
+            ui.error(&text);
+            exit::NOT_RESTORED
         }
         Error::Interrupted => exit::INTERRUPTED,
         Error::BrokenPipe => exit::OK,

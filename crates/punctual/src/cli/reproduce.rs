@@ -178,7 +178,9 @@ fn live(args: &Args, paper: Live, ui: &Ui) -> Result<Reproduction, Error> {
 fn of_run(error: Error) -> reproduce::Error {
     match error {
         Error::Interrupted => reproduce::Error::Interrupted,
-        Error::Usage(text) | Error::Import(text) | Error::Violation(text) => reproduce::Error::Live(text),
+        Error::Usage(text) | Error::Import(text) | Error::Violation(text) | Error::NotRestored(text) => {
+            reproduce::Error::Live(text)
+        }
         Error::Host(errors) => reproduce::Error::Host(errors),
         Error::BrokenPipe => reproduce::Error::Live("standard output was closed".into()),
     }

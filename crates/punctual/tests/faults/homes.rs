@@ -109,7 +109,7 @@ fn what_cannot_be_put_back_is_said_and_is_in_the_exit_status() {
     let text = std::fs::read_to_string(&journal).expect("ours");
     std::fs::write(&journal, text.replacen("\n", &format!("\n{line}"), 1)).expect("ours");
     run.signal("INT");
-    assert_eq!(run.wait(), 2, "{}", run.said());
+    assert_eq!(run.wait(), 7, "{}", run.said());
     assert!(
         run.said().contains("/tmp/punctual-test-parameter") && run.said().contains("put back"),
         "{}",
@@ -118,7 +118,7 @@ fn what_cannot_be_put_back_is_said_and_is_in_the_exit_status() {
     assert_eq!(machine.residue(&home), None);
     // The rest is undone; what could not be stays written down for `restore`, which says the same.
     let again = desk.punctual(&["restore"]).output().expect("it runs");
-    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert_eq!(again.status.code(), Some(7), "{again:?}");
     assert!(!std::path::Path::new("/tmp/punctual-test-parameter").exists());
     std::fs::remove_file(&journal).expect("it is there");
 }

@@ -220,11 +220,13 @@ pub fn carry_out(
 
 /// The error of a run that did not come to its end; says what was put back.
 fn ended_early(error: run::Error, put_back: Option<&Restored>, ui: &Ui) -> Error {
-    let put_back = put_back.map(|done| match check_restored([done], Vec::new()) {
-        Err(Error::Usage(failures)) => failures,
-        _ => restored(done),
-    });
-    let put_back = put_back.unwrap_or_else(|| "nothing had been changed".to_owned());
+    let put_back = match put_back.map(|done| (done, check_restored([done], Vec::new()))) {
+        Some((_, Err(Error::NotRestored(failures)))) => {
+            return Error::NotRestored(format!("{error}\n{failures}"));
+        }
+        Some((done, _)) => restored(done),
+        None => "nothing had been changed".to_owned(),
+    };
     match error {
         run::Error::Stopped => {
             ui.warn(&format!("stopped before anything was measured; {put_back}"));
@@ -258,7 +260,7 @@ pub fn check_restored<'a>(
     if failures.is_empty() {
         return Ok(());
     }
-    Err(Error::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+    Err(Error::NotRestored(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
 }
 
 /// What the doctor would change on the host's processors.
