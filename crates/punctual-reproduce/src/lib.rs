@@ -17,7 +17,7 @@
 mod boot;
 pub mod claims;
 mod error;
-pub mod live;
+mod live;
 mod measures;
 mod native;
 mod nautilus;
@@ -27,10 +27,11 @@ mod ranges;
 pub mod render;
 mod reproduction;
 mod rt_stack;
-pub mod rt_stack_live;
+mod rt_stack_live;
 mod rt_xen;
 mod rtca;
 mod scenario;
+mod target;
 mod vmm_io;
 pub mod xen;
 
@@ -39,6 +40,7 @@ pub use measures::Measures;
 pub use ranges::{RangeColumn, RangeFigure};
 pub use reproduction::{Figure, Reproduction, Series, Table};
 pub use scenario::Progress;
+pub use target::LiveOptions;
 
 use nautilus::{cyclictest, ping};
 use reproduction::Outcome;
@@ -129,8 +131,8 @@ pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 /// Nothing is judged: the runs are too short for the paper's claims.
 ///
 /// # Errors
-/// As [`live::rt_xen`].
-pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+/// A run that failed or was refused; the machine is as it was.
+pub fn rt_xen_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
     let outcome = live::rt_xen(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
@@ -141,8 +143,8 @@ pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Erro
 /// simulated. Nothing is judged.
 ///
 /// # Errors
-/// As [`live::rtca::run`].
-pub fn rtca_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+/// As [`rt_xen_live`].
+pub fn rtca_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rtca();
     let outcome = live::rtca::run(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
@@ -153,8 +155,8 @@ pub fn rtca_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error>
 /// options and SEDF. Nothing is judged.
 ///
 /// # Errors
-/// As [`live::vmm_io::run`].
-pub fn vmm_io_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+/// As [`rt_xen_live`].
+pub fn vmm_io_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::vmm_io();
     let outcome = live::vmm_io::run(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
@@ -231,8 +233,8 @@ pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 /// machine and kernel are others.
 ///
 /// # Errors
-/// As [`rt_stack_live::rt_stack`].
-pub fn rt_stack_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+/// As [`rt_xen_live`].
+pub fn rt_stack_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_stack();
     let outcome = rt_stack_live::rt_stack(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };

@@ -11,6 +11,9 @@ use rayon::prelude::*;
 use crate::Error;
 use crate::boot::simulate_booted_one_by_one;
 
+/// The domain of a Xen host that runs the experiments there.
+pub(crate) const MANAGER: &str = "Domain-0";
+
 /// Told after every finished simulation: what runs, how many are done, how many there are.
 pub type Progress<'a> = &'a (dyn Fn(&str, usize, usize) + Sync);
 

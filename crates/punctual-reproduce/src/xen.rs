@@ -9,14 +9,13 @@ use punctual_model::Results;
 use punctual_xen_run::xen::run::RunOptions;
 use punctual_xen_run::xen::{self, Control};
 
-use crate::live::{Experiments, Place};
+use crate::live::Experiments;
 use crate::nautilus::cyclictest;
 use crate::papers;
 use crate::scenario::Scenario;
+use crate::target::Target;
 use crate::{Error, Outcome};
 
-/// The domain that carries the experiments out.
-pub(crate) const MANAGER: &str = "Domain-0";
 /// What it may have of the processor: above all others, for it has none of its own here.
 const MANAGER_MAY: &str = r#"
 [domain.Domain-0]
@@ -74,7 +73,7 @@ pub struct XenOptions<'a> {
 /// An unknown experiment, or a run that failed or was refused; Xen is as it was.
 pub fn rt_xen(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
     let (quick, only, progress) = (options.quick, options.only.clone(), options.progress);
-    let mut outcome = Experiments { quick, only: &only, progress, place: &mut InXen { options } }.run()?;
+    let mut outcome = Experiments { quick, only: &only, progress, target: &mut InXen { options } }.run()?;
     for table in &mut outcome.tables {
         table.notes.push(
             "Domain 0 shares the processor with the guests (0.5 ms every 10 ms at most, above all others); \
@@ -103,7 +102,7 @@ struct InXen<'a, 'b> {
     options: &'a mut XenOptions<'b>,
 }
 
-impl Place for InXen<'_, '_> {
+impl Target for InXen<'_, '_> {
     fn column(&self) -> &'static str {
         "in Xen"
     }
@@ -116,7 +115,7 @@ impl Place for InXen<'_, '_> {
         Vec::new()
     }
 
-    fn carry_out(&mut self, host: &Host, _linux: Option<LinuxScheduler>) -> Result<Results, Error> {
+    fn run_host(&mut self, host: &Host, _linux: Option<LinuxScheduler>) -> Result<Results, Error> {
         let options = RunOptions {
             kernel: self.options.kernel,
             memory_mib: self.options.memory_mib,

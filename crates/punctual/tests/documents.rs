@@ -74,12 +74,16 @@ const DIRECTION: [(&str, &[&str]); 22] = [
         "punctual-run",
         &[
             "punctual-sched",
+            "punctual-net",
             "punctual-model",
+            "punctual-sim",
             "punctual-guest",
             "punctual-linux",
             "punctual-doctor",
             "punctual-vm",
             "punctual-enforce",
+            "punctual-switch",
+            "punctual-sockets",
         ],
     ),
     (

@@ -8,12 +8,12 @@ mod helper;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::live::{Bench, PROCESSOR, needs, scheduler, setup, undisturbed};
 use punctual_enforce::blame::{Job, PoolGuest, PoolObservations, Span, State, Task, explain};
-use punctual_enforce::driver::Settings;
 use punctual_enforce::enforcer::{Observed, Occupant, now};
 use punctual_enforce::notice::Notice;
 use punctual_enforce::session::Setup;
@@ -21,7 +21,8 @@ use punctual_enforce::unit::ENFORCER;
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_model::file::{self, Overrides};
 use punctual_model::results::{BlameSum, Cause, Results, TaskResult};
-use punctual_run::run::{self, DefaultBackend, RunOptions};
+use punctual_run::config::{DefaultBackend, Hooks, RunConfig};
+use punctual_run::host::run_host;
 use punctual_sched::UnitParams;
 
 /// How long a disturbance is, and from one to the next.
@@ -49,35 +50,21 @@ fn run_disturbed(budget: &str, disturb: impl FnOnce(&AtomicBool) + Send) -> Resu
             }
             disturb(&runs);
         });
-        let options = RunOptions {
-            program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
-            default_backend: DefaultBackend::Process,
-            linux: None,
-            guest_programs: &[],
-            interfaces: Vec::new(),
-            outside: Vec::new(),
-            sockets: Vec::new(),
-            starve: false,
-            silence: Duration::from_secs(2),
-            boot: Duration::from_secs(60),
-            driver: Settings::default(),
-            serving: Default::default(),
-            changes: Vec::new(),
-            trace: false,
-            progress: &|_| (),
+        let program = Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned();
+        let hooks = Hooks {
+            events: Arc::new(|_| ()),
             stop: || false,
             end: || panic!("the guardian wants to end the test"),
-            restored: Default::default(),
             watch: &mut |view| runs.store(view.elapsed.as_ns() < 3_600_000_000, Ordering::Relaxed),
         };
-        let outcome = run::run(&host, options);
+        let outcome = run_host(&host, &RunConfig::new(program, DefaultBackend::Process), hooks);
         // `disturb` ends although there was no run.
         runs.store(true, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(5));
         runs.store(false, Ordering::Relaxed);
         outcome
     });
-    outcome.unwrap_or_else(|error| panic!("{error}")).results
+    outcome.unwrap_or_else(|error| panic!("{error}")).measured.results
 }
 
 fn task(results: &Results) -> (&TaskResult, &BlameSum) {

@@ -194,3 +194,24 @@ fn unsafe_code_is_counted_and_each_piece_says_why_it_is_safe() {
     }
     assert_eq!(found.len(), UNSAFE, "`unsafe` stands in:\n{}", found.join("\n"));
 }
+
+/// What owns threads, sockets and processes is a crate below the command line, which reads arguments, prints
+/// and chooses exit codes.
+const OWNERS: [&str; 7] =
+    ["std::thread", "thread::spawn", "UnixListener", "UnixStream", "rustix::", "std::net::", "Command::new"];
+
+/// Files of the command line that may own something of [`OWNERS`], with the reason.
+const OWNING_FILES: [(&str, &str); 0] = [];
+
+#[test]
+fn the_command_line_owns_no_thread_socket_or_process() {
+    let mut files = Vec::new();
+    sources(&crates().join("punctual/src"), &mut files);
+    for file in files.iter().filter(|file| !OWNING_FILES.iter().any(|(name, _)| file.ends_with(name))) {
+        let text = std::fs::read_to_string(file).expect("text");
+        for (number, line) in program(&text).lines().enumerate() {
+            let found = OWNERS.iter().find(|owner| line.contains(*owner));
+            assert_eq!(found, None, "{}:{}", file.display(), number + 1);
+        }
+    }
+}

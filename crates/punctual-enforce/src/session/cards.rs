@@ -25,7 +25,6 @@ pub struct CardChanged {
 pub struct CardSession {
     restoration: Restoration,
     plan: Vec<CardPlan>,
-    setup: Setup,
 }
 
 impl CardSession {
@@ -39,7 +38,7 @@ impl CardSession {
         preflight::real_time()?;
         let left = sched::affinity(0).map_err(Error::OwnAffinity)?;
         let restoration = Restoration::start(&setup, left)?;
-        let mut session = CardSession { restoration, plan, setup };
+        let mut session = CardSession { restoration, plan };
         let cards: Result<Vec<Resource>, _> =
             session.plan.iter().map(|card| Resource::device(&card.device)).collect();
         session.restoration.journal.claim(&cards.map_err(Error::Journal)?)?;
@@ -142,10 +141,8 @@ impl CardSession {
 
 impl Drop for CardSession {
     fn drop(&mut self) {
-        if !self.restoration.is_done()
-            && let Some(restored) = self.restoration.put_back_and_say()
-        {
-            let _ = self.setup.restored.set(restored);
+        if !self.restoration.is_done() {
+            super::restoration::say(self.restoration.put_back().map(Some));
         }
     }
 }

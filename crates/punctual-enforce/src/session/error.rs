@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use punctual_sched::registry::OptionError;
 
-use crate::journal::ClaimError;
+use crate::journal::{ClaimError, Restored};
 use crate::unit;
 use punctual_linux::os::cgroup;
 use punctual_linux::preflight;
@@ -166,5 +166,21 @@ impl Error {
     /// For [`Result::map_err`]: why a unit cannot be taken in.
     pub(super) fn adopt(unit: &str) -> impl Fn(io::Error) -> Error {
         move |source| Error::Adopt { unit: unit.to_owned(), source }
+    }
+}
+
+/// Why a session ended, and what was put back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    #[source]
+    pub error: Box<Error>,
+    /// `None`: nothing had been changed.
+    pub restored: Option<Restored>,
+}
+
+impl Failed {
+    pub(super) fn unchanged(error: Error) -> Failed {
+        Failed { error: Box::new(error), restored: None }
     }
 }

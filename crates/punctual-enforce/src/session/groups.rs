@@ -32,6 +32,11 @@ impl DomainGroups {
         DomainGroups { directory, groups: Vec::new(), made: 0 }
     }
 
+    /// The session's own group.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The group of a domain, made if it is new.
     pub fn of(&mut self, domain: &str) -> Result<&Group, Error> {
         let known = self.groups.iter().position(|(name, _)| name == domain);

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use punctual_sched::{Instant, UnitParams};
@@ -39,7 +39,7 @@ use punctual_linux::preflight;
 use restoration::Restoration;
 
 pub use cards::{CardChanged, CardSession};
-pub use error::Error;
+pub use error::{Error, Failed};
 pub use linux::LinuxScheduler;
 pub use pool::PoolScheduler;
 pub use report::{PoolReport, Report, UnitReport};
@@ -61,8 +61,6 @@ pub struct Setup {
     pub silence: StdDuration,
     /// Ends this process, when the guardian asks for the end of the run.
     pub end: fn() -> !,
-    /// What was put back, once a session was dropped and not finished.
-    pub restored: Arc<OnceLock<Restored>>,
     /// How often and how exactly enforcers look.
     pub driver: Settings,
     /// Context switches of the pools' processors, to know exactly which other threads had them, and threads
@@ -116,8 +114,17 @@ impl Session {
     /// kernel out of the pools' way.
     ///
     /// # Errors
-    /// The machine does not permit it, or the system fails.
-    pub fn start(setup: Setup) -> Result<Session, Error> {
+    /// The machine does not permit it, or the system fails; what was changed by then has been put back.
+    pub fn start(setup: Setup) -> Result<Session, Failed> {
+        let mut session = Session::begin(setup).map_err(Failed::unchanged)?;
+        match session.prepare_machine() {
+            Ok(()) => Ok(session),
+            Err(error) => Err(Failed { error: Box::new(error), restored: session.abort() }),
+        }
+    }
+
+    /// A session that has its guardian and its journal.
+    fn begin(setup: Setup) -> Result<Session, Error> {
         let left = preflight::processors(&setup.processors, setup.starve)?;
         preflight::real_time()?;
         let mount = preflight::parking()?;
@@ -127,9 +134,9 @@ impl Session {
         let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
         let run = std::process::id() as i32;
         let directory = mount.join(journal::group_names(run).0);
-        let mut session = Session {
+        Ok(Session {
             restoration,
-            groups: DomainGroups::below(directory.clone()),
+            groups: DomainGroups::below(directory),
             attached: AttachedGroups::of_run(&mount, run),
             processes: Processes::default(),
             pools: Vec::new(),
@@ -137,15 +144,20 @@ impl Session {
             held_open: Vec::new(),
             setup,
             started: now(),
-        };
-        let journal = &mut session.restoration.journal;
+        })
+    }
+
+    /// Makes the run's group, and keeps the kernel out of the way of the pools.
+    fn prepare_machine(&mut self) -> Result<(), Error> {
+        let directory = self.groups.directory().to_owned();
+        let journal = &mut self.restoration.journal;
         journal.record(&Change::Group { directory: directory.clone() }).map_err(Error::Journal)?;
         std::fs::create_dir(&directory).map_err(|source| Error::Group { directory, source })?;
-        if session.setup.lift_rt_limit {
+        if self.setup.lift_rt_limit {
             machine::lift_rt_limit(journal)?;
         }
-        machine::keep_rcu_going(journal, &session.setup.processors);
-        Ok(session)
+        machine::keep_rcu_going(journal, &self.setup.processors);
+        Ok(())
     }
 
     /// Makes a change of the machine for the time of the session.
@@ -369,7 +381,7 @@ impl Session {
     ///
     /// # Errors
     /// An enforcer had failed, or something could not be put back at all.
-    pub fn finish(mut self) -> Result<Report, Error> {
+    pub fn finish(mut self) -> Result<Report, Failed> {
         let elapsed = now().since(self.started);
         let (mut pools, mut units) = (Vec::new(), Vec::new());
         let mut failed = None;
@@ -384,21 +396,38 @@ impl Session {
         }
         let restored = self.restoration.put_back();
         self.processes.wait();
-        let restored = restored?;
-        failed.map_or(Ok(Report { elapsed, pools, units, restored }), Err)
+        let restored = restored.map_err(Failed::unchanged)?;
+        match failed {
+            None => Ok(Report { elapsed, pools, units, restored }),
+            Some(error) => Err(Failed { error: Box::new(error), restored: Some(restored) }),
+        }
+    }
+
+    /// Ends a session that failed. Returns what was put back; `None` where that failed, too, which standard
+    /// error then says.
+    pub fn abort(mut self) -> Option<Restored> {
+        self.end().unwrap_or_else(|error| {
+            eprintln!("{error}");
+            None
+        })
+    }
+
+    /// Stops enforcement and puts everything back, unless that has been done.
+    fn end(&mut self) -> Result<Option<Restored>, Error> {
+        self.pools.drain(..).for_each(Pool::stop);
+        if self.restoration.is_done() {
+            return Ok(None);
+        }
+        let restored = self.restoration.put_back();
+        self.processes.wait();
+        restored.map(Some)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // After `finish` there is nothing left to do.
-        self.pools.drain(..).for_each(Pool::stop);
-        if !self.restoration.is_done() {
-            if let Some(restored) = self.restoration.put_back_and_say() {
-                let _ = self.setup.restored.set(restored);
-            }
-            self.processes.wait();
-        }
+        // After `finish` and `abort` there is nothing left to do.
+        restoration::say(self.end());
     }
 }
 

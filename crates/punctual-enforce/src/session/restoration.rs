@@ -78,21 +78,18 @@ impl Restoration {
         }
     }
 
-    /// Puts everything back at the end of a session that failed: nobody else will say what could not be.
-    pub fn put_back_and_say(&mut self) -> Option<Restored> {
-        match self.put_back() {
-            Ok(restored) => {
-                restored.failures.iter().for_each(|failure| eprintln!("not put back: {failure}"));
-                Some(restored)
-            }
-            Err(error) => {
-                eprintln!("{error}");
-                None
-            }
-        }
-    }
-
     fn path(&self) -> PathBuf {
         self.journal.path().to_owned()
+    }
+}
+
+/// Says what could not be put back of a session that was dropped: its owner, which panicked, does not.
+pub(super) fn say(restored: Result<Option<Restored>, Error>) {
+    match restored {
+        Ok(restored) => {
+            let failures = restored.iter().flat_map(|restored| &restored.failures);
+            failures.for_each(|failure| eprintln!("not put back: {failure}"));
+        }
+        Err(error) => eprintln!("{error}"),
     }
 }

@@ -6,7 +6,6 @@ pub mod rtca;
 pub mod vmm_io;
 
 use punctual_enforce::session::LinuxScheduler;
-use punctual_linux::Stop;
 use punctual_model::host::Host;
 use punctual_model::results::{JobStats, Results};
 use punctual_sched::Duration;
@@ -15,38 +14,9 @@ use punctual_sched::servers::deferrable;
 use crate::measures::number;
 use crate::papers;
 use crate::rt_xen::POLICIES;
-use crate::scenario::{Scenario, domain, miss_percent, most_urgent_task, set_utilisation};
-use crate::xen::MANAGER;
+use crate::scenario::{MANAGER, Scenario, domain, miss_percent, most_urgent_task, set_utilisation};
+use crate::target::{LiveOptions, Machine, Target, Variant};
 use crate::{Error, Outcome, Table};
-
-/// How to carry the experiments out.
-pub struct LiveOptions<'a> {
-    /// Carries a host out on this machine, its networks by switches.
-    pub carry_out: &'a CarryOut<'a>,
-    /// Measures what scheduling and the steps of the network of this name cost here, undisturbed: settings of
-    /// a host file, `path=value`.
-    pub calibrate: &'a dyn Fn(&str) -> Result<Vec<String>, Error>,
-    /// Shorter runs, fewer points.
-    pub quick: bool,
-    /// Only these experiments, by name ([`EXPERIMENTS`]); empty means all.
-    pub only: Vec<String>,
-    /// Told what is going on.
-    pub progress: &'a dyn Fn(&str),
-    /// Should everything end?
-    pub stop: Stop,
-}
-
-/// Carries a host out; the machine is as it was, whatever happens.
-pub type CarryOut<'a> = dyn Fn(&Host, How) -> Result<Results, Error> + 'a;
-
-/// How a host is carried out.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct How {
-    /// A scheduler of plain Linux in place of the policies.
-    pub linux: Option<LinuxScheduler>,
-    /// Do urgent interfaces of a network share a plane of its switch with the others?
-    pub one_plane: bool,
-}
 
 /// The experiments, in order.
 pub const EXPERIMENTS: [&str; 3] = ["fig5", "table2", "fig6"];
@@ -58,30 +28,28 @@ const OVERLOAD_PERCENT: u64 = 10;
 /// A load with more misses than this is beyond the soft real-time capacity (s.5.5).
 const SIGNIFICANT_PERCENT: f64 = 5.0;
 
-/// Where experiments are carried out.
-pub(crate) trait Place {
-    /// The heading of its column.
-    fn column(&self) -> &'static str;
-
-    /// A scenario as it can be carried out there.
-    fn fit(&self, scenario: Scenario) -> Scenario;
-
-    /// Schedulers of the place itself, which Table 2 has beside the policies.
-    fn linux(&self) -> Vec<(&'static str, LinuxScheduler)>;
-
-    /// Carries a host out, under a scheduler of the place itself if one is given.
-    ///
-    /// # Errors
-    /// It failed or was refused; the machine is as it was.
-    fn carry_out(&mut self, host: &Host, linux: Option<LinuxScheduler>) -> Result<Results, Error>;
-}
-
 /// Which experiments, where.
 pub(crate) struct Experiments<'a> {
     pub quick: bool,
     pub only: &'a [String],
     pub progress: &'a dyn Fn(&str),
-    pub place: &'a mut dyn Place,
+    pub target: &'a mut dyn Target,
+}
+
+/// Which experiments with packets, on which machine.
+pub(crate) struct PacketExperiments<'a> {
+    pub quick: bool,
+    pub only: &'a [String],
+    pub progress: &'a dyn Fn(&str),
+    pub machine: &'a dyn Machine,
+}
+
+impl<'a> PacketExperiments<'a> {
+    /// On this machine.
+    pub fn new(options: &'a LiveOptions<'_>) -> Self {
+        let LiveOptions { quick, only, progress, .. } = options;
+        PacketExperiments { quick: *quick, only, progress: *progress, machine: options }
+    }
 }
 
 /// Runs the experiments on this machine.
@@ -89,8 +57,8 @@ pub(crate) struct Experiments<'a> {
 /// # Errors
 /// An unknown experiment, or a run that failed or was refused; the machine is as it was.
 pub fn rt_xen(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
-    let &LiveOptions { carry_out, quick, ref only, progress, .. } = options;
-    Experiments { quick, only, progress, place: &mut ThisMachine { carry_out } }.run()
+    let &LiveOptions { quick, ref only, progress, .. } = options;
+    Experiments { quick, only, progress, target: &mut ThisMachine { options } }.run()
 }
 
 /// Those of the `known` experiments that are wanted: `only` these, or all.
@@ -121,7 +89,7 @@ impl Experiments<'_> {
 
     fn scenario(&self, name: &str, policy: Option<&'static str>) -> Scenario {
         let plain = Scenario::new("rt-xen", name).seed(SEED).duration(Duration::from_secs(self.seconds()));
-        let fitted = self.place.fit(plain);
+        let fitted = self.target.fit(plain);
         match policy {
             Some(policy) => fitted.policy(policy),
             None => fitted,
@@ -136,10 +104,10 @@ impl Experiments<'_> {
 
 /// Real VMs or processes under the live policies.
 struct ThisMachine<'a> {
-    carry_out: &'a CarryOut<'a>,
+    options: &'a LiveOptions<'a>,
 }
 
-impl Place for ThisMachine<'_> {
+impl Target for ThisMachine<'_> {
     fn column(&self) -> &'static str {
         "live"
     }
@@ -153,8 +121,8 @@ impl Place for ThisMachine<'_> {
         LinuxScheduler::ALL.into()
     }
 
-    fn carry_out(&mut self, host: &Host, linux: Option<LinuxScheduler>) -> Result<Results, Error> {
-        trusted((self.carry_out)(host, How { linux, ..How::default() })?)
+    fn run_host(&mut self, host: &Host, linux: Option<LinuxScheduler>) -> Result<Results, Error> {
+        trusted(self.options.run_host(host, Variant { linux, ..Variant::default() })?)
     }
 }
 
@@ -184,7 +152,7 @@ fn missed_by(results: &Results, name: &str) -> f64 {
 
 /// s.5.2, Fig. 5, the 1 ms quantum: at which utilisation does the first deadline pass?
 fn quantum(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
-    let (seconds, column) = (experiments.seconds(), experiments.place.column());
+    let (seconds, column) = (experiments.seconds(), experiments.target.column());
     let mut table = Table::new(
         "live-fig5",
         "Fig. 5, quantum 1 ms: share of missed deadlines of domain 1 beside a busy loop, by its task's cost",
@@ -198,7 +166,7 @@ fn quantum(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
         let scenario =
             experiments.scenario("quantum-1ms", None).set(format!("domain.d1.task.work.cost={cost}ms"));
         let host = scenario.host()?;
-        let live = experiments.place.carry_out(&host, None)?;
+        let live = experiments.target.run_host(&host, None)?;
         let simulated = scenario.simulate(&host)?;
         let miss = |results: &Results| missed_by(results, "d1");
         if miss(&live) > 0.0 && first.is_none() {
@@ -216,7 +184,7 @@ fn quantum(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
 
 /// s.5.4, Table 2: does an overloaded domain disturb the others? Also under today's Linux.
 fn isolation(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
-    let (seconds, column) = (experiments.seconds(), experiments.place.column());
+    let (seconds, column) = (experiments.seconds(), experiments.target.column());
     let (paper, _) = papers::rt_xen();
     let mut table = Table::new(
         "live-table2",
@@ -225,7 +193,7 @@ fn isolation(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
     );
     table.native = true;
     let policies = POLICIES.iter().map(|&policy| (policy, None));
-    let linux = experiments.place.linux();
+    let linux = experiments.target.linux();
     let plain = linux.iter().map(|&(name, linux)| (name, Some(linux)));
     let rows: Vec<(&'static str, Option<LinuxScheduler>)> = policies.chain(plain).collect();
     for overloaded in [false, true] {
@@ -241,7 +209,7 @@ fn isolation(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
                     .ok_or_else(|| Error::Missing("domain d3 has no periodic task".into()))?;
                 set_utilisation(&mut host, task, OVERLOAD_PERCENT);
             }
-            let live = experiments.place.carry_out(&host, linux)?;
+            let live = experiments.target.run_host(&host, linux)?;
             let simulated = match linux {
                 None => Some(scenario.simulate(&host)?),
                 Some(_) => None,
@@ -270,7 +238,7 @@ fn isolation(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
 
 /// s.5.5, Fig. 6, the even share under the deferrable server: misses by load.
 fn capacity(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
-    let (seconds, column) = (experiments.seconds(), experiments.place.column());
+    let (seconds, column) = (experiments.seconds(), experiments.target.column());
     let mut table = Table::new(
         "live-fig6",
         "Fig. 6, even share, deferrable server: deadline miss ratio of all domains in percent, by load",
@@ -286,7 +254,7 @@ fn capacity(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
             scenario = scenario.set(format!("domain.d{domain}.generate.load={load}%"));
         }
         let host = scenario.host()?;
-        let both = [experiments.place.carry_out(&host, None)?, scenario.simulate(&host)?];
+        let both = [experiments.target.run_host(&host, None)?, scenario.simulate(&host)?];
         let misses = both.map(|results| missed(&results));
         for (capacity, miss) in within.iter_mut().zip(misses) {
             if miss <= SIGNIFICANT_PERCENT {
@@ -309,25 +277,37 @@ fn capacity(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
 mod tests {
     use super::*;
 
-    /// Carries experiments out on a machine that does exactly what the simulator says.
-    fn on_a_simulated_machine(
-        run: impl Fn(&LiveOptions<'_>) -> Result<Outcome, Error>,
-        only: &[&str],
-        carry_out: &CarryOut<'_>,
-    ) -> Result<Outcome, Error> {
-        let calibrate = |network: &str| Ok(vec![format!("network.{network}.costs.guest_wake=500us")]);
-        run(&LiveOptions {
-            carry_out,
-            calibrate: &calibrate,
-            quick: true,
-            only: only.iter().map(|name| name.to_string()).collect(),
-            progress: &|_| (),
-            stop: || false,
-        })
+    /// A machine that does exactly what the simulator says, until `runs_max` runs.
+    struct Simulated {
+        runs: std::cell::Cell<u32>,
+        runs_max: u32,
     }
 
-    fn simulate(host: &Host, _: How) -> Result<Results, Error> {
-        Ok(punctual_sim::simulate(host).expect("simulated"))
+    impl Machine for Simulated {
+        fn run_host(&self, host: &Host, _: Variant) -> Result<Results, Error> {
+            self.runs.set(self.runs.get() + 1);
+            match self.runs.get() > self.runs_max {
+                true => Err(Error::Interrupted),
+                false => Ok(punctual_sim::simulate(host).expect("simulated")),
+            }
+        }
+
+        fn calibrate(&self, network: &str) -> Result<Vec<String>, Error> {
+            Ok(vec![format!("network.{network}.costs.guest_wake=500us")])
+        }
+    }
+
+    /// The outcome, and how many runs there were.
+    fn on_a_simulated_machine(
+        run: impl Fn(&PacketExperiments<'_>) -> Result<Outcome, Error>,
+        only: &[&str],
+        runs_max: u32,
+    ) -> (Result<Outcome, Error>, u32) {
+        let machine = Simulated { runs: std::cell::Cell::new(0), runs_max };
+        let only: Vec<String> = only.iter().map(|name| name.to_string()).collect();
+        let experiments =
+            PacketExperiments { quick: true, only: &only, progress: &|_| (), machine: &machine };
+        (run(&experiments), machine.runs.get())
     }
 
     fn column<'t>(table: &'t Table, name: &str, nth: usize) -> Vec<&'t str> {
@@ -338,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_does_what_the_simulator_says_shows_the_prediction() {
-        let rtca = on_a_simulated_machine(rtca::run, &[], &simulate).expect("carried out");
+        let rtca = on_a_simulated_machine(rtca::run_on, &[], u32::MAX).0.expect("results");
         let ids: Vec<&str> = rtca.tables.iter().map(|table| table.id.as_str()).collect();
         assert_eq!(ids, ["live-table1", "live-fig10", "live-table2"]);
         for name in ["p50", "p99", "mean"] {
@@ -350,22 +330,17 @@ mod tests {
         assert_eq!(column(&rtca.tables[0], "p50", 3)[..3], ["68", "9872", "-"]);
         assert_eq!(column(&rtca.tables[1], "missed", 0), column(&rtca.tables[1], "missed", 1));
 
-        let vmm_io = on_a_simulated_machine(vmm_io::run, &[], &simulate).expect("carried out");
+        let vmm_io = on_a_simulated_machine(vmm_io::run_on, &[], u32::MAX).0.expect("results");
         assert_eq!(column(&vmm_io.tables[0], "mean", 0), column(&vmm_io.tables[0], "mean", 1));
         assert_eq!(vmm_io.tables[0].rows.len(), 12);
     }
 
     #[test]
     fn what_cannot_be_carried_out_ends_the_experiments() {
-        let runs = std::cell::Cell::new(0);
-        let interrupted = |host: &Host, how: How| {
-            runs.set(runs.get() + 1);
-            if runs.get() > 2 { Err(Error::Interrupted) } else { simulate(host, how) }
-        };
-        let ended = on_a_simulated_machine(rtca::run, &["table1"], &interrupted);
+        let (ended, runs) = on_a_simulated_machine(rtca::run_on, &["table1"], 2);
         assert!(matches!(ended, Err(Error::Interrupted)));
-        assert_eq!(runs.get(), 3);
-        let unknown = on_a_simulated_machine(vmm_io::run, &["fig99"], &simulate);
+        assert_eq!(runs, 3);
+        let (unknown, _) = on_a_simulated_machine(vmm_io::run_on, &["fig99"], u32::MAX);
         let text = unknown.map(|_| ()).expect_err("refused").to_string();
         assert!(text.contains("fig99") && text.contains("ping"), "{text}");
     }

@@ -11,11 +11,12 @@ use punctual_sched::Duration;
 use punctual_sched::credit;
 use punctual_sched::servers::deferrable;
 
-use super::{How, LiveOptions, chosen, trusted};
+use super::{PacketExperiments, chosen, trusted};
 use crate::measures::number;
 use crate::papers::{self, Rtca};
 use crate::rtca::{KERNELS, Kernel, LEVELS, ORIGINAL, RTCA};
 use crate::scenario::{Scenario, miss_percent};
+use crate::target::{LiveOptions, Variant};
 use crate::{Error, Outcome, Table};
 
 /// The experiments, in order.
@@ -38,9 +39,13 @@ const DRAIN_MS: u64 = 50;
 /// # Errors
 /// An unknown experiment, or a run that failed, was refused or interrupted; the machine is as it was.
 pub fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
-    let names = chosen(&options.only, &EXPERIMENTS)?;
+    run_on(&PacketExperiments::new(options))
+}
+
+pub(super) fn run_on(options: &PacketExperiments<'_>) -> Result<Outcome, Error> {
+    let names = chosen(options.only, &EXPERIMENTS)?;
     (options.progress)("what scheduling, the switch and guests cost here, undisturbed");
-    let costs = (options.calibrate)("lan")?;
+    let costs = options.machine.calibrate("lan")?;
     let (paper, _) = papers::rtca();
     let mut out = Outcome::default();
     for name in names {
@@ -129,7 +134,7 @@ const FORMS: [(&Kernel, bool, &str); 6] = [
 const QUICK: [&str; 3] = ["original", "rtca-1", "preemptive, 2 planes"];
 
 /// Table I: round trips of the urgent pair, alone and beside one, two or three VMs that flood.
-fn matrix(options: &LiveOptions<'_>, costs: &[String], paper: &Rtca) -> Result<Table, Error> {
+fn matrix(options: &PacketExperiments<'_>, costs: &[String], paper: &Rtca) -> Result<Table, Error> {
     let blocks = Blocks::new(options.quick);
     let columns = [
         "kernel",
@@ -155,8 +160,8 @@ fn matrix(options: &LiveOptions<'_>, costs: &[String], paper: &Rtca) -> Result<T
         let plain = Scenario::new("rtca", "live").duration(blocks.duration()).append(blocks.flows());
         let scenario = costs.iter().fold(kernel.set(plain), |scenario, set| scenario.set(set.clone()));
         let host = scenario.host()?;
-        let how = How { one_plane, ..How::default() };
-        let live = trusted((options.carry_out)(&host, how)?)?;
+        let variant = Variant { one_plane, ..Variant::default() };
+        let live = trusted(options.machine.run_host(&host, variant)?)?;
         let simulated = scenario.simulate(&host)?;
         let row = |level: usize| Row { blocks: &blocks, live: &live, simulated: &simulated, level };
         for &level in blocks.levels {
@@ -248,7 +253,7 @@ fn notes(blocks: &Blocks, costs: &[String]) -> Vec<String> {
 
 /// Fig. 10 and Table II: the chain and the periodic tasks, under both policies and kernels.
 fn end_to_end(
-    options: &LiveOptions<'_>,
+    options: &PacketExperiments<'_>,
     costs: &[String],
     paper: &Rtca,
     out: &mut Outcome,
@@ -273,8 +278,8 @@ fn end_to_end(
                 let plain = share_out(kernel.set(plain));
                 let scenario = costs.iter().fold(plain, |scenario, set| scenario.set(set.clone()));
                 let host: Host = scenario.host()?;
-                let how = How { one_plane: true, ..How::default() };
-                let live = trusted((options.carry_out)(&host, how)?)?;
+                let variant = Variant { one_plane: true, ..Variant::default() };
+                let live = trusted(options.machine.run_host(&host, variant)?)?;
                 let both = [live, scenario.simulate(&host)?];
                 ratios.rows.push(head.iter().cloned().chain(both.iter().flat_map(chain_cells)).collect());
                 let paper = paper.table2.cell(*kernel == ORIGINAL, name, level).map(number).join(", ");

@@ -10,10 +10,11 @@ use punctual_model::results::Results;
 use punctual_sched::Duration;
 use punctual_sched::{credit, sedf};
 
-use super::{How, LiveOptions, chosen, trusted};
+use super::{PacketExperiments, chosen, trusted};
 use crate::measures::{mean, number};
 use crate::papers::{self, VmmIo};
 use crate::scenario::Scenario;
+use crate::target::{LiveOptions, Variant};
 use crate::vmm_io::{CONFIGURATIONS, Configuration};
 use crate::{Error, Outcome, Table};
 
@@ -43,9 +44,13 @@ const DRAIN_MS: u64 = 200;
 /// # Errors
 /// An unknown experiment, or a run that failed, was refused or interrupted; the machine is as it was.
 pub fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
-    chosen(&options.only, &EXPERIMENTS)?;
+    run_on(&PacketExperiments::new(options))
+}
+
+pub(super) fn run_on(options: &PacketExperiments<'_>) -> Result<Outcome, Error> {
+    chosen(options.only, &EXPERIMENTS)?;
     (options.progress)("what scheduling, the switch and guests cost here, undisturbed");
-    let costs = (options.calibrate)("lan")?;
+    let costs = options.machine.calibrate("lan")?;
     let (paper, _) = papers::vmm_io();
     let step_ms = if options.quick { 1_000 } else { 2_500 };
     let columns = [
@@ -70,7 +75,7 @@ pub fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
         (options.progress)(&format!("{}, run {} of {}", configuration.id, number + 1, applies.len()));
         let scenario = costs.iter().fold(scenario(configuration, step_ms), |s, set| s.set(set.clone()));
         let host = scenario.host()?;
-        let live = trusted((options.carry_out)(&host, How::default())?)?;
+        let live = trusted(options.machine.run_host(&host, Variant::default())?)?;
         let both = [live, scenario.simulate(&host)?];
         for (step, (load, test)) in STEPS.iter().enumerate() {
             pings.rows.push(ping_row(configuration, load, *test, &both, step, &paper));

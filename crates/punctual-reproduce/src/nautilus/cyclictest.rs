@@ -9,10 +9,10 @@
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 
-use crate::live::Place;
 use crate::measures::number;
 use crate::papers::{Listing, Nautilus};
 use crate::scenario::{Scenario, as_written, run_all};
+use crate::target::Target;
 use crate::{Error, Options, Outcome, Progress, Table};
 
 /// Domains that burn their processors: their hogs otherwise start after the end of the run.
@@ -121,7 +121,7 @@ pub fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -> Resul
 /// # Errors
 /// When a run fails or a simulation stops.
 pub(crate) fn run_in_xen(
-    place: &mut dyn Place,
+    target: &mut dyn Target,
     more: &'static str,
     quick: bool,
     paper: &Nautilus,
@@ -155,7 +155,7 @@ pub(crate) fn run_in_xen(
             [avg, max].map(number)
         }));
         row.extend(latencies(&measure(&scenario.simulate(&host)?)));
-        match place.carry_out(&host, None) {
+        match target.run_host(&host, None) {
             Ok(results) => row.extend(latencies(&measure(&results))),
             Err(Error::Xen(punctual_xen_run::xen::Error::Refused(why))) => {
                 row.extend(["-"; 3].map(String::from));

@@ -28,7 +28,7 @@ use punctual_vm::workload;
 
 use super::Path;
 use crate::Error;
-use crate::live::LiveOptions;
+use crate::target::LiveOptions;
 
 /// Real-time priorities as in the thesis (s.6.1), greater is more urgent: the vCPU or the server's process,
 /// what moves its packets, and the thread that makes its socket calls.

@@ -13,7 +13,7 @@ use super::client::{KEY_BYTES, SETS, VALUE_BYTES};
 use super::lab::{ADDRESS, Extra, Running, of_others, wait_for_end};
 use super::{CONCURRENCY, Generated};
 use crate::Error;
-use crate::live::LiveOptions;
+use crate::target::LiveOptions;
 
 const PACKAGES: [&str; 9] = [
     "memcached",

@@ -17,10 +17,10 @@ use punctual_linux::preflight;
 use punctual_model::Recorder;
 use punctual_sched::Duration;
 
-use crate::live::LiveOptions;
 use crate::measures::{Measures, number};
 use crate::papers::{self, RtStack};
 use crate::rt_stack::{predict, predict_many};
+use crate::target::LiveOptions;
 use crate::{Error, Outcome, Table};
 use client::{Asked, Client, Stream};
 use lab::{Lab, Server};

@@ -11,7 +11,7 @@ use punctual_vm::image::programs;
 
 use super::lab::{ADDRESS, Extra, RELAY_PORT, Server};
 use crate::Error;
-use crate::live::LiveOptions;
+use crate::target::LiveOptions;
 
 const PACKAGES: [&str; 3] = ["kamailio", "util-linux", "libc6"];
 /// By name in the packages, and in the guest.

@@ -11,6 +11,7 @@ use super::domain::RunningDomain;
 use super::error::Error;
 use super::start::Started;
 use super::{LiveRun, join};
+use crate::error::RunError;
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_vm::workload::{ChannelError, Client};
 
@@ -38,13 +39,13 @@ pub(super) struct Guest {
 
 impl<'a> Started<'a> {
     /// Lets the guests measure their processors.
-    pub fn calibrate(self) -> Result<Calibrated<'a>, Error> {
+    pub fn calibrate(self) -> Result<Calibrated<'a>, RunError> {
         let Started { mut run } = self;
-        let mut guests = Vec::new();
-        for index in 0..run.domains.len() {
-            guests.push(run.calibrate_or_give_up(index)?);
+        let guests = (0..run.domains.len()).map(|index| run.calibrate_or_give_up(index)).collect();
+        match guests {
+            Ok(guests) => Ok(Calibrated { run, guests }),
+            Err(error) => Err(run.failed(error)),
         }
-        Ok(Calibrated { run, guests })
     }
 }
 
@@ -75,7 +76,7 @@ impl LiveRun<'_> {
         let name = described.name.as_str();
         let warms_up = process.is_vm() && !tasks.is_empty();
         let Some(client) = process.client()? else { return Ok(None) };
-        (options.progress)(&format!("calibrating {name}"));
+        options.step(&format!("calibrating {name}"));
         let threads: Vec<i32> = vcpus.iter().flatten().map(|threads| threads.identity().id).collect();
         // The domain is ours: how its threads were need not be written down.
         let processors = &host.pools[host.pool_of(described.parent).0].processors;

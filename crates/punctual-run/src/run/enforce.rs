@@ -7,6 +7,7 @@ use super::domain::{DomainProcess, RunningDomain};
 use super::error::Error;
 use super::follow::FollowedDomain;
 use super::{LiveRun, helpers};
+use crate::error::RunError;
 use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use punctual_enforce::unit::UnitThreads;
 
@@ -24,15 +25,12 @@ pub(super) struct Enforced<'a> {
 impl<'a> Calibrated<'a> {
     /// Puts pools under their schedulers and vCPUs into them, all at one instant: in simulation the servers'
     /// periods begin together, too.
-    pub fn enforce(self) -> Result<Enforced<'a>, Error> {
+    pub fn enforce(self) -> Result<Enforced<'a>, RunError> {
         let Calibrated { mut run, guests } = self;
-        run.add_pools()?;
-        let mut adopted = Vec::new();
-        let left = run.processors_left();
-        for index in 0..run.domains.len() {
-            adopted.extend(run.adopt_domain(index, &left)?);
-        }
-        let (units, begun) = run.session.schedule(adopted)?;
+        let (units, begun) = match run.schedule() {
+            Ok(scheduled) => scheduled,
+            Err(error) => return Err(run.failed(error)),
+        };
         let (host, stop) = (run.host, run.options.stop);
         let follow = |domain: &RunningDomain| {
             if let DomainProcess::Switch = domain.process {
@@ -47,10 +45,21 @@ impl<'a> Calibrated<'a> {
 }
 
 impl LiveRun<'_> {
+    /// Returns also when the servers' periods began.
+    fn schedule(&mut self) -> Result<(Vec<UnitHandle>, Instant), Error> {
+        self.add_pools()?;
+        let mut adopted = Vec::new();
+        let left = self.processors_left();
+        for index in 0..self.domains.len() {
+            adopted.extend(self.adopt_domain(index, &left)?);
+        }
+        Ok(self.session.schedule(adopted)?)
+    }
+
     fn add_pools(&mut self) -> Result<(), Error> {
         for pool in &self.pools {
             let pool = &self.host.pools[pool.0];
-            let scheduler = match self.options.linux {
+            let scheduler = match self.options.config.linux {
                 Some(linux) => PoolScheduler::Linux(linux),
                 None => PoolScheduler::Policy(pool.policy.clone()),
             };

@@ -11,6 +11,7 @@ use punctual_model::results::{GuestFault, GuestVerdict, JobStats};
 use punctual_model::text;
 use punctual_sched::{Duration, Instant};
 
+use super::calibrate::Guest;
 use super::clock;
 use super::domain::{DomainProcess, RunningDomain};
 use super::enforce::Enforced;
@@ -18,7 +19,8 @@ use super::error::Error;
 use super::follow::FollowedDomain;
 use super::outside::Outside;
 use super::reports::{Arrived, BegunGuest, GuestReport, Reports};
-use super::{ENDLESS, LiveRun, RunOptions, RunView};
+use super::{ENDLESS, LiveRun, RunView, StageInputs};
+use crate::error::RunError;
 use punctual_enforce::enforcer::now;
 use punctual_enforce::notice::Notice;
 use punctual_enforce::session::{Session, UnitHandle};
@@ -94,10 +96,26 @@ enum WatchEnd {
 
 impl<'a> Enforced<'a> {
     /// Lets the guests run their tasks and waits for what they report.
-    pub fn measure(self) -> Result<Measured<'a>, Error> {
-        let Enforced { mut run, guests, units, begun: periods_begun, followed } = self;
+    pub fn measure(self) -> Result<Measured<'a>, RunError> {
+        let Enforced { mut run, guests, units, begun, followed } = self;
+        match run.measure(guests, units, begun, followed) {
+            Ok(measurement) => Ok(Measured { run, measurement }),
+            Err(error) => Err(run.failed(error)),
+        }
+    }
+}
+
+impl<'a> LiveRun<'a> {
+    fn measure(
+        &mut self,
+        guests: Vec<Option<Guest>>,
+        units: Vec<UnitHandle>,
+        periods_begun: Instant,
+        followed: Vec<FollowedDomain<'a>>,
+    ) -> Result<Measurement, Error> {
+        let run = self;
         let left = run.processors_left();
-        let LiveRun { host, options, pools, session, domains, ends, .. } = &mut run;
+        let LiveRun { host, options, pools, session, domains, ends, .. } = run;
         let outside = Outside::of(host, ends, std::mem::take(&mut options.outside))?;
         let window = Window::from_now(host, domains, periods_begun);
         let outside = outside.start(window.start, host.duration).map_err(Error::NoThread)?;
@@ -106,7 +124,7 @@ impl<'a> Enforced<'a> {
         for (running, guest) in domains.iter_mut().zip(guests) {
             begun.extend(BegunGuest::begin(host, running, guest, window.start, host.duration)?);
         }
-        (options.progress)(&match host.duration {
+        options.step(&match host.duration {
             ENDLESS => "running until it is stopped".to_owned(),
             length => format!("running for {length}"),
         });
@@ -157,7 +175,7 @@ impl<'a> Enforced<'a> {
                 measurement.judge(run.host, domain, &failed);
             }
         }
-        Ok(Measured { run, measurement })
+        Ok(measurement)
     }
 }
 
@@ -195,7 +213,7 @@ type Failure = (DomainIx, ClientError);
 /// A run whose tasks are about to run.
 struct Watch<'w, 'a> {
     host: &'a Host,
-    options: &'w mut RunOptions<'a>,
+    options: &'w mut StageInputs<'a>,
     pools: &'w [PoolIx],
     session: &'w mut Session,
     window: Window,

@@ -9,10 +9,10 @@
 //! Calibrated  calibrate.rs  the speed of each guest's processor, and its clock (clock.rs)
 //! Enforced    enforce.rs    pools under their schedulers, with the vCPUs in them; helpers.rs
 //! Measured    measure.rs    the tasks have run; reports.rs of guests, outside.rs, follow.rs for new threads
-//! Outcome     results.rs    everything is put back
+//! Measurements     results.rs    everything is put back
 //! ```
 //!
-//! A stage that fails drops what it has, the session among it, which puts everything back.
+//! A stage that fails ends the session, which puts everything back; the error has what was put back.
 
 mod attach;
 mod blame;
@@ -34,8 +34,7 @@ mod trace;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration as StdDuration;
 
@@ -44,14 +43,15 @@ use punctual_model::index::{NetworkIx, PoolIx};
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
 
+use crate::config::RunConfig;
+use crate::error::RunError;
+use crate::events::{Event, Events};
 use domain::RunningDomain;
 use prepare::Prepared;
 use punctual_doctor::doctor;
-use punctual_enforce::driver;
 use punctual_enforce::enforcer::Serving;
-use punctual_enforce::journal::Restored;
 use punctual_enforce::notice::Notice;
-use punctual_enforce::session::{LinuxScheduler, Report, Session, UnitHandle};
+use punctual_enforce::session::{Report, Session, UnitHandle};
 use punctual_linux::channel::Stop;
 use punctual_linux::preflight;
 use punctual_vm::qemu::SwitchPort;
@@ -64,57 +64,33 @@ pub use trace::Trace;
 /// The duration of a run that ends only when it is stopped: a year.
 pub const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What stands for a domain whose file does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DefaultBackend {
-    /// A VM under QEMU with the project's image.
-    Vm,
-    /// The guest program as a process of the host.
-    Process,
-}
-
-/// How to carry a host out.
-pub struct RunOptions<'a> {
-    /// This program, for the guardian.
-    pub program: PathBuf,
-    /// What stands for domains that do not say.
-    pub default_backend: DefaultBackend,
-    /// A scheduler of plain Linux for every pool instead of its policy.
-    pub linux: Option<LinuxScheduler>,
-    /// By the name of a domain whose guest is a process: another program in place of the guest program. Tests
-    /// put hostile ones there.
-    pub guest_programs: &'a [(String, PathBuf)],
+/// What a run's stages get: the configuration and what was started around them.
+pub(crate) struct StageInputs<'a> {
+    pub config: &'a RunConfig<'a>,
     /// Ports of switches for VMs that the host file gives no other network.
     pub interfaces: Vec<Interface>,
     /// VMs whose guests have sockets of this host.
     pub sockets: Vec<SocketsGuest>,
     /// Hosts outside these networks.
     pub outside: Vec<OutsideHost>,
-    /// Start even if no processor is left for the host.
-    pub starve: bool,
-    /// How long enforcers may be silent.
-    pub silence: StdDuration,
-    /// How long a guest may take to announce itself, which a VM does when it has booted, beside its
-    /// neighbours.
-    pub boot: StdDuration,
-    /// How often and how exactly enforcers look.
-    pub driver: driver::Settings,
     /// Threads that serve units: those of switches.
     pub serving: Arc<Serving>,
     /// What to change on this machine for the time of the run.
     pub changes: Vec<doctor::Change>,
-    /// Put together what happened when, as [`Outcome::trace`]?
-    pub trace: bool,
-    /// Called with what is going on, one line each.
-    pub progress: &'a dyn Fn(&str),
-    /// Asked often: should the run end early?
+    pub events: Events,
+    /// Called often: should the run end early?
     pub stop: Stop,
     /// Ends this process, when the guardian asks for the end of the run.
     pub end: fn() -> !,
-    /// What was put back, once it was, where [`run`] returns an error.
-    pub restored: Arc<OnceLock<Restored>>,
     /// Called about twenty times a second while tasks run.
     pub watch: &'a mut dyn FnMut(&RunView<'_>),
+}
+
+impl StageInputs<'_> {
+    /// Reports what the run does next.
+    fn step(&self, text: &str) {
+        (self.events)(Event::Step(text.to_owned()));
+    }
 }
 
 /// A VM's interface in a network that a switch serves.
@@ -183,16 +159,16 @@ pub struct RunView<'a> {
 
 /// What a run measured and what it left.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Measurements {
     /// As of a simulation; evidence of enforcement is in `report`.
     pub results: Results,
-    /// What happened when, if [`RunOptions::trace`] asked for it; of plain Linux, jobs only.
+    /// What happened when, if [`RunConfig::trace`] asked for it; of plain Linux, jobs only.
     pub trace: Trace,
     /// Enforcement and restoration.
     pub report: Report,
     /// What happened on the way: units that ended, for example.
     pub notices: Vec<Notice>,
-    /// The changes of [`RunOptions::changes`] that could not be made.
+    /// The changes that [`RunConfig::apply`] asked for and that could not be made.
     pub unchanged: Vec<ChangeError>,
     /// Was it ended early? Then the results are of the time until then, and count of the guests' jobs what
     /// the guests had told by then.
@@ -209,21 +185,27 @@ pub struct ChangeError {
     pub source: io::Error,
 }
 
-/// Carries the host out.
+/// Takes the host through the stages.
 ///
 /// # Errors
-/// [`Error`]; everything has been put back. Where the user wanted an end, that is [`Error::Stopped`],
-/// whatever failed because of it.
-pub fn run<'a>(host: &'a Host, options: RunOptions<'a>) -> Result<Outcome, Error> {
-    let stop = options.stop;
-    let stages = || Prepared::new(host, options)?.start()?.calibrate()?.enforce()?.measure()?.finish();
-    stages().map_err(|error| if stop() { Error::Stopped } else { error })
+/// [`RunError::Failed`]. Where the user wanted an end, its error is [`Error::Stopped`], whatever failed because
+/// of it.
+pub(crate) fn run<'a>(host: &'a Host, inputs: StageInputs<'a>) -> Result<Measurements, RunError> {
+    let stop = inputs.stop;
+    let prepared = Prepared::new(host, inputs).map_err(RunError::unchanged);
+    let stages = || prepared?.start()?.calibrate()?.enforce()?.measure()?.finish();
+    stages().map_err(|error| match error {
+        RunError::Failed { restored, .. } if stop() => {
+            RunError::Failed { error: Box::new(Error::Stopped), restored }
+        }
+        error => error,
+    })
 }
 
 /// What the stages from [`start::Started`] on hand to each other.
 struct LiveRun<'a> {
     host: &'a Host,
-    options: RunOptions<'a>,
+    options: StageInputs<'a>,
     /// The pools that have domains; the session's pools have the same order.
     pools: Vec<PoolIx>,
     /// Dropped before `domains`: it ends every process, then each domain waits for its own.
@@ -236,6 +218,15 @@ struct LiveRun<'a> {
 }
 
 impl LiveRun<'_> {
+    /// Ends a run that failed: puts everything back, and waits for its processes.
+    fn failed(self, error: Error) -> RunError {
+        let LiveRun { session, domains, .. } = self;
+        let restored = session.abort();
+        // The session has ended their processes; this waits for them.
+        drop(domains);
+        RunError::Failed { error: Box::new(error), restored }
+    }
+
     /// The session's number of the pool in which `parent`'s units are.
     fn session_pool(&self, parent: Parent) -> usize {
         let pool = self.host.pool_of(parent);

@@ -11,7 +11,8 @@ use punctual_model::network::Endpoint;
 use punctual_model::sockets::Sockets;
 
 use super::error::Error;
-use super::{DefaultBackend, Interface, RunOptions, processors};
+use super::{Interface, StageInputs, processors};
+use crate::config::DefaultBackend;
 use punctual_linux::preflight;
 use punctual_vm::cache::Cache;
 use punctual_vm::image::{self, Image};
@@ -23,7 +24,7 @@ use punctual_vm::workload::flows::Ends;
 /// A host that can be run here.
 pub(super) struct Prepared<'a> {
     pub host: &'a Host,
-    pub options: RunOptions<'a>,
+    pub options: StageInputs<'a>,
     /// The pools that have domains.
     pub pools: Vec<PoolIx>,
     /// In the host's order.
@@ -63,9 +64,9 @@ pub(super) enum Start<'a> {
 impl<'a> Prepared<'a> {
     /// # Errors
     /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
-    pub fn new(host: &'a Host, mut options: RunOptions<'a>) -> Result<Prepared<'a>, Error> {
+    pub fn new(host: &'a Host, mut options: StageInputs<'a>) -> Result<Prepared<'a>, Error> {
         let pools = pools_in_use(host, &options)?;
-        preflight::processors(&processors(host, &pools), options.starve)?;
+        preflight::processors(&processors(host, &pools), options.config.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
         let ends = ends(host, &options);
@@ -85,7 +86,7 @@ impl<'a> Prepared<'a> {
         }
         if let missing @ [_, ..] = &ends.missing(host)[..] {
             let missing = missing.join(", ");
-            (options.progress)(&format!("without an end on a switch of this run, and not live: {missing}"));
+            options.step(&format!("without an end on a switch of this run, and not live: {missing}"));
         }
         Ok(Prepared { host, options, pools, domains, ends })
     }
@@ -102,7 +103,7 @@ fn connect(spec: &mut VmSpec, interface: Interface) {
 
 /// Is the domain the driver of a network that the run carries itself, and nothing else? Then the switch, or
 /// the servers of sockets, do its work.
-fn is_switch(host: &Host, options: &RunOptions<'_>, ix: DomainIx) -> bool {
+fn is_switch(host: &Host, options: &StageInputs<'_>, ix: DomainIx) -> bool {
     let of_switches = options.interfaces.iter().map(|interface| interface.network);
     let of_sockets = options.sockets.iter().filter_map(|guest| guest.network).map(|(network, _)| network);
     matches!(host.domains[ix.0].live.backend, Backend::Default)
@@ -111,7 +112,7 @@ fn is_switch(host: &Host, options: &RunOptions<'_>, ix: DomainIx) -> bool {
 }
 
 /// The pools that have units. Tasks of a pool itself have no threads on a real host.
-fn pools_in_use(host: &Host, options: &RunOptions<'_>) -> Result<Vec<PoolIx>, Error> {
+fn pools_in_use(host: &Host, options: &StageInputs<'_>) -> Result<Vec<PoolIx>, Error> {
     let nested = host.domains.iter().find(|domain| matches!(domain.parent, Parent::Domain(_)));
     if let Some(domain) = nested {
         return Err(Error::Nested { domain: domain.name.clone() });
@@ -132,7 +133,7 @@ fn pools_in_use(host: &Host, options: &RunOptions<'_>) -> Result<Vec<PoolIx>, Er
 
 /// The ends of flows: VMs on a switch or with sockets, and hosts outside that this process stands for. A VM
 /// has one interface.
-fn ends(host: &Host, options: &RunOptions<'_>) -> Ends {
+fn ends(host: &Host, options: &StageInputs<'_>) -> Ends {
     let mut ends = Ends::default();
     let of_switches = options.interfaces.iter();
     let of_switches = of_switches.map(|interface| (&interface.domain, interface.network, interface.ethernet));
@@ -169,15 +170,15 @@ pub(super) fn network_of(
 
 fn prepare_domains<'a>(
     host: &'a Host,
-    options: &RunOptions<'a>,
+    options: &StageInputs<'a>,
     ends: &Ends,
 ) -> Result<Vec<PreparedDomain<'a>>, Error> {
     let mut boot: Option<Boot> = None;
     let mut domains = Vec::new();
     for (index, domain) in host.domains.iter().enumerate() {
-        let mut programs = options.guest_programs.iter();
+        let mut programs = options.config.guest_programs.iter();
         let program = programs.find(|(name, _)| *name == domain.name).map(|(_, program)| program.as_path());
-        let start = match (&domain.live.backend, options.default_backend) {
+        let start = match (&domain.live.backend, options.config.default_backend) {
             _ if is_switch(host, options, DomainIx(index)) => Start::Switch,
             (Backend::Vm(_), _) | (Backend::Default, DefaultBackend::Vm) => {
                 let boot = match &boot {
@@ -225,14 +226,15 @@ struct Boot {
 }
 
 impl Boot {
-    fn prepare(host: &Host, options: &RunOptions<'_>) -> Result<Boot, Error> {
-        let image = image::prepare(options.progress, options.stop)?;
+    fn prepare(host: &Host, options: &StageInputs<'_>) -> Result<Boot, Error> {
+        let progress = |line: &str| options.step(line);
+        let image = image::prepare(&progress, options.stop)?;
         let with_sockets = match options.sockets.is_empty() {
             true => None,
-            false => Some(image::sockets::with_module(&image, options.progress, options.stop)?),
+            false => Some(image::sockets::with_module(&image, &progress, options.stop)?),
         };
         let chooses = |domain: &Domain| match &domain.live.backend {
-            Backend::Default => options.default_backend == DefaultBackend::Vm,
+            Backend::Default => options.config.default_backend == DefaultBackend::Vm,
             Backend::Vm(vm) => vm.accel == Accel::Auto,
             Backend::Process(_) | Backend::Attach(_) => false,
         };
@@ -240,9 +242,9 @@ impl Boot {
             return Ok(Boot { image, with_sockets, accelerator: Accelerator::Tcg });
         }
         let cache = Cache::of_user()?;
-        let (accelerator, why) = qemu::accel::choose(&cache, &image, options.progress, options.stop)?;
+        let (accelerator, why) = qemu::accel::choose(&cache, &image, &progress, options.stop)?;
         if let Some(why) = why {
-            (options.progress)(&why);
+            progress(&why);
         }
         Ok(Boot { image, with_sockets, accelerator })
     }

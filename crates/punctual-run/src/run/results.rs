@@ -9,9 +9,9 @@ use punctual_model::results::{
 use punctual_sched::Duration;
 
 use super::blame::{self, Explained};
-use super::error::Error;
 use super::measure::{Measured, Measurement};
-use super::{LiveRun, Outcome, trace};
+use super::{LiveRun, Measurements, trace};
+use crate::error::RunError;
 use punctual_enforce::session::{LinuxScheduler, PoolReport, Report};
 use punctual_linux::machine;
 use punctual_linux::os::load::Load;
@@ -19,21 +19,21 @@ use punctual_vm::workload::flows::{self, Ends};
 
 impl Measured<'_> {
     /// Ends the session and reports.
-    pub fn finish(self) -> Result<Outcome, Error> {
+    pub fn finish(self) -> Result<Measurements, RunError> {
         let Measured { run, measurement } = self;
         let LiveRun { host, options, pools, session, domains, ends, unchanged } = run;
-        let report = session.finish()?;
+        let report = session.finish().map_err(RunError::of_session)?;
         // The session has ended their processes; this waits for them.
         drop(domains);
         // A run that was stopped is as long as it was.
         let host = Host { duration: measurement.length, ..host.clone() };
-        let results = results(&host, options.linux, &pools, &report, &measurement, &ends);
-        let trace = match options.trace {
+        let results = results(&host, options.config.linux, &pools, &report, &measurement, &ends);
+        let trace = match options.config.trace {
             true => trace::trace(&host, &pools, &report, &measurement),
             false => trace::Trace::new(),
         };
         let Measurement { notices, stopped, .. } = measurement;
-        Ok(Outcome { results, trace, report, notices, unchanged, stopped })
+        Ok(Measurements { results, trace, report, notices, unchanged, stopped })
     }
 }
 

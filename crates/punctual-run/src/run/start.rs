@@ -9,7 +9,9 @@ use punctual_model::index::DomainIx;
 use super::domain::{DomainProcess, RunningDomain};
 use super::error::Error;
 use super::prepare::{Prepared, PreparedDomain, Start};
-use super::{ChangeError, LiveRun, RunOptions, attach, join, processors};
+use super::{ChangeError, LiveRun, StageInputs, attach, join, processors};
+use crate::error::RunError;
+use crate::events::Event;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::journal::Identity;
 use punctual_enforce::session::{Session, Setup};
@@ -28,39 +30,32 @@ pub(super) struct Started<'a> {
 
 impl<'a> Prepared<'a> {
     /// Starts a session and the domains; waits until their guests have announced themselves.
-    pub fn start(self) -> Result<Started<'a>, Error> {
+    pub fn start(self) -> Result<Started<'a>, RunError> {
         let Prepared { host, mut options, pools, domains, ends } = self;
-        let mut session = Session::start(Setup {
+        let config = options.config;
+        let started = Session::start(Setup {
             name: host.name.clone(),
-            program: options.program.clone(),
+            program: config.program.clone(),
             processors: processors(host, &pools),
-            starve: options.starve,
+            starve: config.starve,
             lift_rt_limit: true,
-            silence: options.silence,
+            silence: config.silence,
             end: options.end,
-            restored: options.restored.clone(),
-            driver: options.driver,
-            observed: Observed { switches: options.trace, serving: options.serving.clone() },
-        })?;
+            driver: config.driver,
+            observed: Observed { switches: config.trace, serving: options.serving.clone() },
+        });
+        let mut session = started.map_err(RunError::of_session)?;
         let unchanged = apply_changes(&mut session, &mut options);
         let mut run = LiveRun { host, options, pools, session, domains: Vec::new(), ends, unchanged };
-        for (index, domain) in domains.into_iter().enumerate() {
-            if (run.options.stop)() {
-                return Err(Error::Stopped);
-            }
-            run.session.poll()?;
-            run.start_domain(DomainIx(index), domain)?;
+        match run.start_domains(domains) {
+            Ok(()) => Ok(Started { run }),
+            Err(error) => Err(run.failed(error)),
         }
-        run.wait_for_guests()?;
-        for domain in &mut run.domains {
-            complete(run.host, domain)?;
-        }
-        Ok(Started { run })
     }
 }
 
 /// Makes the changes of the machine that the options ask for; returns those that could not be made.
-fn apply_changes(session: &mut Session, options: &mut RunOptions<'_>) -> Vec<ChangeError> {
+fn apply_changes(session: &mut Session, options: &mut StageInputs<'_>) -> Vec<ChangeError> {
     let changes = std::mem::take(&mut options.changes).into_iter();
     let error = |change| match session.apply_change(&change) {
         Ok(()) => None,
@@ -70,11 +65,24 @@ fn apply_changes(session: &mut Session, options: &mut RunOptions<'_>) -> Vec<Cha
 }
 
 impl LiveRun<'_> {
+    fn start_domains(&mut self, domains: Vec<PreparedDomain<'_>>) -> Result<(), Error> {
+        for (index, domain) in domains.into_iter().enumerate() {
+            if (self.options.stop)() {
+                return Err(Error::Stopped);
+            }
+            self.session.poll()?;
+            self.start_domain(DomainIx(index), domain)?;
+        }
+        self.wait_for_guests()?;
+        self.domains.iter_mut().try_for_each(|domain| complete(self.host, domain))
+    }
+
     /// Starts or finds a domain. The vCPUs of a VM are not known yet.
     fn start_domain(&mut self, ix: DomainIx, domain: PreparedDomain<'_>) -> Result<(), Error> {
         let described = &self.host.domains[ix.0];
         let name = &described.name;
-        let progress = self.options.progress;
+        let events = self.options.events.clone();
+        let progress = move |line: &str| events(Event::Step(line.to_owned()));
         if let Some(threads_max) = described.live.threads_max {
             self.session.limit_threads(name, threads_max)?;
         }
@@ -135,14 +143,14 @@ impl LiveRun<'_> {
             let name = &host.domains[ix.0].name;
             // Those that come after one that was given up had as long as that one.
             let waited = Duration::from_secs(began.elapsed().as_secs());
-            let limit = options.boot.saturating_sub(waited).max(LIMIT_MIN);
+            let limit = options.config.boot.saturating_sub(waited).max(LIMIT_MIN);
             *failed = std::thread::scope(|scope| {
                 let announced = Builder::new().spawn_scoped(scope, || process.announce(limit));
                 join(announced.map_err(Error::NoThread)?, name, session, options.stop)
             })?;
             match failed {
                 None => began = Instant::now(),
-                Some(why) => (options.progress)(&format!("{name} did not start: {why}")),
+                Some(why) => options.step(&format!("{name} did not start: {why}")),
             }
         }
         let is_there = |domain: &RunningDomain| {

@@ -6,13 +6,12 @@ use punctual_model::file::says_duration;
 use punctual_model::live::Backend;
 use punctual_report::html::Page;
 use punctual_report::{Column, disturbance, json, table};
-use punctual_run::run::{DefaultBackend, ENDLESS};
+use punctual_run::config::{DefaultBackend, NetworkConfig};
+use punctual_run::run::ENDLESS;
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
-use super::live::{
-    Backends, EnforcementArgs, Steps, SwitchOptions, carry_out, evidence, scheduler_of, trace,
-};
+use super::live::{EnforcementArgs, Steps, evidence, run_and_record, scheduler_of, trace};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -59,9 +58,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);
-    let switches = SwitchOptions { finds: true, ..SwitchOptions::default() };
-    let backends = Backends { default_backend: DefaultBackend::Process, guest_programs: &[], switches };
-    let (outcome, switches) = carry_out(&host, backends, linux, &args.enforcement, &steps, ui)?;
+    let networks = NetworkConfig { find_running: true, ..NetworkConfig::default() };
+    let config = args.enforcement.config(DefaultBackend::Process, linux, networks)?;
+    let (outcome, switches) = run_and_record(&host, &config, &args.enforcement, &steps, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => {

@@ -1,5 +1,8 @@
 //! Why a command did not do its work.
 
+use punctual_run::calibrate;
+use punctual_run::error::{RunError, ServeError};
+
 /// See the module; which exit code follows stands with each.
 #[derive(Debug)]
 pub enum Error {
@@ -53,6 +56,39 @@ impl From<punctual_sim::Error> for Error {
         match error {
             punctual_sim::Error::Refused(text) => Error::Usage(text),
             punctual_sim::Error::Violation(text) => Error::Violation(text),
+        }
+    }
+}
+
+impl From<ServeError> for Error {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Refused(text) => Error::Usage(text),
+            ServeError::Host(errors) => Error::Host(errors),
+        }
+    }
+}
+
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Refused(error) => error.into(),
+            error if error.is_stopped() => Error::Interrupted,
+            error => Error::Usage(error.to_string()),
+        }
+    }
+}
+
+impl From<calibrate::Error> for Error {
+    fn from(error: calibrate::Error) -> Self {
+        match error {
+            calibrate::Error::Stopped => Error::Interrupted,
+            calibrate::Error::Host(errors) => Error::Host(errors),
+            calibrate::Error::Run(error) => error.into(),
+            calibrate::Error::Violation(text) => Error::Violation(text),
+            error @ calibrate::Error::NotPutBack(_) => Error::NotRestored(error.to_string()),
+            calibrate::Error::Simulation(error) => error.into(),
+            error => Error::Usage(error.to_string()),
         }
     }
 }

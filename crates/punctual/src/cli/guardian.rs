@@ -1,11 +1,10 @@
 //! `punctual guardian` and `punctual launch`: processes that a live run starts for itself; not for people.
 
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use punctual_enforce::guardian::{GuardianOptions, Watched, say, watch};
+use punctual_enforce::launch;
 use punctual_linux::preflight::parse_cpu_list;
 
 use super::error::Error;
@@ -65,16 +64,5 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
 
 /// Runs `punctual launch`.
 pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
-    // The program ends with the thread that started this process, however that ends.
-    let parent = rustix::process::getppid();
-    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    if rustix::process::getppid() != parent {
-        return Err(Error::Usage("the run that wanted the program is gone".into()));
-    }
-    let me = std::process::id().to_string();
-    let procs = args.group.join("cgroup.procs");
-    std::fs::write(&procs, me).map_err(|e| Error::Usage(format!("{}: {e}", procs.display())))?;
-    let (program, rest) = args.command.split_first().ok_or_else(|| Error::Usage("no program".into()))?;
-    let error = Command::new(program).args(rest).exec();
-    Err(Error::Usage(format!("{program} cannot be started: {error}")))
+    Err(Error::usage(launch::launch(&args.group, &args.command)))
 }

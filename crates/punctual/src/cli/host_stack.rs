@@ -13,11 +13,13 @@ use punctual_host_stack::HostStack;
 use punctual_linux::os::sched::attributes;
 use punctual_model::file::Overrides;
 use punctual_model::text::printable;
+use punctual_run::abandoned;
+use punctual_run::events::Event;
 use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::{HostFile, some_time};
-use super::live::{check_restored, restored, undo_abandoned};
+use super::live::{check_restored, plain_printer, restored};
 use super::output::Ui;
 use super::{exit, interrupt};
 
@@ -64,7 +66,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         return Ok(exit::OK);
     }
     interrupt::be_graceful();
-    undo_abandoned(ui)?;
+    let events = plain_printer(ui);
+    abandoned::undo_all(|restored| events(Event::Undone(restored)))?;
     let mut session = CardSession::start(setup(&stack)?, plan.clone()).map_err(Error::usage)?;
     let changed = session.changed().map_err(Error::usage)?;
     for (card, changed) in plan.iter().zip(&changed) {
@@ -89,7 +92,6 @@ fn setup(stack: &HostStack) -> Result<Setup, Error> {
         lift_rt_limit: false,
         silence: SILENCE,
         end: interrupt::end_for_guardian,
-        restored: Default::default(),
         driver: Settings::default(),
         observed: Observed::default(),
     })
@@ -98,14 +100,12 @@ fn setup(stack: &HostStack) -> Result<Setup, Error> {
 /// Waits until it is time to end.
 fn hold(args: &Args, session: &mut CardSession) -> Result<(), Error> {
     let end = args.duration.map(|time| Instant::now() + StdDuration::from_nanos(time.as_ns()));
-    let thread = std::thread::current();
-    interrupt::when_stopped(move || thread.unpark());
     while !interrupt::stopped() {
         let left = end.map_or(INTERVAL, |end| end.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Ok(());
         }
-        std::thread::park_timeout(left.min(INTERVAL));
+        interrupt::wait(left.min(INTERVAL));
         session.tend().map_err(Error::usage)?;
     }
     Ok(())

@@ -155,11 +155,6 @@ impl HostFile {
         Ok(HostFile { name, bytes })
     }
 
-    /// A file that was read elsewhere.
-    pub fn of_text(name: &str, text: String) -> Self {
-        HostFile { name: name.to_owned(), bytes: text.into_bytes() }
-    }
-
     /// Its text; what is no UTF-8 was refused when it was parsed.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()

@@ -51,6 +51,18 @@ pub fn when_stopped(wake: impl Fn() + Send + 'static) {
     *WAKE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(wake));
 }
 
+/// Waits for `time`, or until [`stopped`] becomes true.
+pub fn wait(time: std::time::Duration) {
+    let (stop, stops) = std::sync::mpsc::channel();
+    when_stopped(move || {
+        // The command may wait no longer.
+        let _ = stop.send(());
+    });
+    if !stopped() {
+        let _ = stops.recv_timeout(time);
+    }
+}
+
 /// Was the program asked to stop?
 pub fn stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)

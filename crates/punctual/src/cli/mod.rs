@@ -21,7 +21,6 @@ mod interrupt;
 mod live;
 mod metric;
 mod output;
-mod planes;
 mod policies;
 mod report;
 mod reproduce;
@@ -34,7 +33,6 @@ mod sweep;
 mod switch;
 mod synthesize;
 mod top;
-mod uplink;
 mod xen;
 
 use std::process::ExitCode;

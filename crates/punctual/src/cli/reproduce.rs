@@ -5,13 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use indicatif::ProgressStyle;
-use punctual_model::Host;
-use punctual_reproduce::live::LiveOptions;
-use punctual_reproduce::{self as reproduce, Options, Reproduction, render};
+use punctual_reproduce::{self as reproduce, LiveOptions, Options, Reproduction, render};
 
-use super::calibrate;
 use super::error::Error;
-use super::live::{How, SwitchOptions, measured};
+use super::live::{own_program, plain_printer};
 use super::output::{OutFile, Ui, make_directory};
 use super::run::DefaultBackendArg;
 use super::{exit, interrupt};
@@ -156,34 +153,16 @@ type Live = fn(&LiveOptions<'_>) -> Result<Reproduction, reproduce::Error>;
 
 fn live(args: &Args, paper: Live, ui: &Ui) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
-    let default_backend = args.default_backend.into();
-    let carry_out = |host: &Host, how: reproduce::live::How| {
-        let switches = SwitchOptions { one_plane: how.one_plane, ..SwitchOptions::default() };
-        let how = How { default_backend, linux: how.linux, switches, say: &|_| () };
-        measured(host, how, ui).map_err(of_run)
-    };
-    let seconds = if args.quick { 2 } else { 5 };
-    let calibrate = |network: &str| calibrate::settings(network, seconds, &say, ui).map_err(of_run);
     Ok(paper(&LiveOptions {
-        carry_out: &carry_out,
-        calibrate: &calibrate,
+        program: own_program()?,
+        default_backend: args.default_backend.into(),
+        events: plain_printer(ui),
+        end: interrupt::end_for_guardian,
         stop: interrupt::stopped,
         quick: args.quick,
         only: args.only.clone(),
         progress: &say,
     })?)
-}
-
-/// The error of a run as one of an experiment.
-fn of_run(error: Error) -> reproduce::Error {
-    match error {
-        Error::Interrupted => reproduce::Error::Interrupted,
-        Error::Usage(text) | Error::Import(text) | Error::Violation(text) | Error::NotRestored(text) => {
-            reproduce::Error::Live(text)
-        }
-        Error::Host(errors) => reproduce::Error::Host(errors),
-        Error::BrokenPipe => reproduce::Error::Live("standard output was closed".into()),
-    }
 }
 
 type InXen = fn(&mut reproduce::xen::XenOptions<'_>) -> Result<Reproduction, reproduce::Error>;

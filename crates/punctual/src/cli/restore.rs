@@ -1,8 +1,10 @@
 //! `punctual restore`: undoes what dead runs left changed.
 
+use punctual_run::abandoned;
+
 use super::error::Error;
 use super::exit;
-use super::live::{abandoned, check_restored, restored, undo};
+use super::live::{check_restored, restored};
 use super::output::Ui;
 
 /// Put back what a live run left changed when it died together with its guardian.
@@ -22,8 +24,8 @@ pub struct Args {
 /// Runs `punctual restore`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let (mut all, mut by_guardians, mut errors) = (Vec::new(), 0, Vec::new());
-    for path in abandoned()? {
-        match undo(&path) {
+    for path in abandoned::journals()? {
+        match abandoned::undo(&path) {
             Ok(Some(done)) => all.push(done),
             Ok(None) => by_guardians += 1,
             // The other runs are undone all the same.

@@ -7,13 +7,12 @@ use punctual_model::{Host, Results};
 use punctual_report::html::Page;
 use punctual_report::timeline::Timeline;
 use punctual_report::{Column, json, table};
-use punctual_run::run::DefaultBackend;
+use punctual_run::config::{DefaultBackend, NetworkConfig, RunConfig};
 
 use super::error::Error;
 use super::input::{Changes, HostFile, Whose};
 use super::live::{
-    Backends, EnforcementArgs, Steps, SwitchOptions, carry_out, evidence, replay, replay_text, scheduler_of,
-    trace,
+    EnforcementArgs, Steps, evidence, replay, replay_text, run_and_record, scheduler_of, trace,
 };
 use super::output::{OutFile, Ui};
 use super::{exit, report};
@@ -43,7 +42,7 @@ pub struct Args {
     /// the other and stand side by side.
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
-    /// What stands for a domain that has none of `vm`, `process` and `attach`.
+    /// Default backend for domains that specify none of `vm`, `process` and `attach`.
     #[arg(long = "as", value_name = "FORM", default_value = "vm")]
     default_backend: DefaultBackendArg,
     #[command(flatten)]
@@ -183,10 +182,10 @@ fn measure(
     ui: &Ui,
 ) -> Result<(), Error> {
     let Args { enforcement, default_backend, guest_program, uplink, check, .. } = args;
-    let switches = SwitchOptions { uplinks: uplink, check: *check, ..SwitchOptions::default() };
-    let default_backend = (*default_backend).into();
-    let backends = Backends { default_backend, guest_programs: guest_program, switches };
-    let (outcome, switches) = carry_out(host, backends, *linux, enforcement, steps, ui)?;
+    let networks = NetworkConfig { uplinks: uplink, check: *check, ..NetworkConfig::default() };
+    let config = enforcement.config((*default_backend).into(), *linux, networks)?;
+    let config = RunConfig { guest_programs: guest_program, ..config };
+    let (outcome, switches) = run_and_record(host, &config, enforcement, steps, ui)?;
     if enforcement.trace.is_some() {
         measured.timeline = trace::timeline(host, &outcome);
     }

@@ -1,24 +1,22 @@
 //! `punctual sockets`: sockets of this host for the guests of a host file, which others start.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::path::PathBuf;
 
+use punctual_model::Recorder;
 use punctual_model::file::Overrides;
-use punctual_model::sockets::Sockets;
 use punctual_model::text::printable;
-use punctual_model::{Host, Recorder};
+use punctual_run::sockets::service::{Ended, Served, Service};
+use punctual_run::switch::escaped;
 use punctual_sched::Duration;
 use punctual_sockets::layout;
-use punctual_sockets::{Config, Counts, Event, Segments, Server};
+use punctual_sockets::{Counts, Segments};
 use serde::Serialize;
 
 use super::error::Error;
 use super::input::{HostFile, some_time};
-use super::live;
-use super::output::{Ui, make_directory};
-use super::switch::{escaped, file_name, with_source};
+use super::live::plain_printer;
+use super::output::Ui;
 use super::{exit, interrupt};
 
 /// Give guests sockets of this host, as a host file allows.
@@ -53,52 +51,22 @@ pub struct Args {
     json: bool,
 }
 
-/// A domain that is served.
-struct Served {
-    name: String,
-    socket: PathBuf,
-    policy: Sockets,
-}
-
 /// Runs `punctual sockets`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
     let host = HostFile::read(&args.file)?.host(&overrides)?;
-    let (directory, is_own) = directory(args)?;
-    let served = served(&host, args.domain.as_deref(), &directory)?;
-    if is_own {
-        make_directory(&directory)?;
-    }
-    let (messages, receiver) = mpsc::channel();
-    let mut servers = Vec::new();
-    for (index, domain) in served.iter().enumerate() {
-        let record = domain.socket.with_extension("vm");
-        let (server, events) = Server::start_resuming(config(domain), Some(record))
-            .map_err(|error| Error::Usage(format!("{}: {}", printable(&domain.name), with_source(&error))))?;
-        servers.push(server);
-        let messages = messages.clone();
-        // It ends with its server.
-        std::thread::spawn(move || {
-            events.into_iter().try_for_each(|event| messages.send(Message::Event(index, event)))
-        });
-    }
-    let listing = listing(&served);
+    let events = plain_printer(ui);
+    let service = Service::start(&host, args.domain.as_deref(), args.directory.as_deref(), events)?;
+    let listing = listing(service.served());
     if args.json {
         eprint!("{listing}")
     } else {
         ui.print(listing)?
     }
-    let start = Instant::now();
-    interrupt::when_stopped(move || drop(messages.send(Message::Stop)));
+    interrupt::when_stopped(service.stopper());
     interrupt::be_graceful();
-    wait(args, &receiver, &served, ui);
-    let counts: Vec<(Counts, Segments)> = servers.into_iter().map(Server::finish).collect();
-    let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
-    if is_own {
-        // Another server may use it.
-        let _ = std::fs::remove_dir(&directory);
-    }
+    let Ended { served, counts, elapsed } = service.serve(args.duration);
     let results = Counted::of(&served, &counts, elapsed);
     if args.json {
         ui.print_json(&results)?
@@ -106,49 +74,6 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.print(results.table())?
     }
     Ok(exit::OK)
-}
-
-/// The domains with `sockets`, or the one that is named.
-fn served(host: &Host, name: Option<&str>, directory: &Path) -> Result<Vec<Served>, Error> {
-    let all = host.domains.iter().filter_map(|domain| Some((domain, domain.live.sockets.as_ref()?)));
-    let chosen: Vec<_> = all.filter(|(domain, _)| name.is_none_or(|name| domain.name == name)).collect();
-    if chosen.is_empty() {
-        return Err(Error::Usage(match name {
-            Some(name) => format!("there is no domain `{}` with `sockets`", printable(name)),
-            None => "no domain of the host file has `sockets`, for example sockets = { allow = [\"bind udp \
-                     127.0.0.1:5060\"] }"
-                .into(),
-        }));
-    }
-    let served = chosen.into_iter().map(|(domain, policy)| {
-        let socket = directory.join(format!("{}.sock", file_name(&domain.name)?));
-        Ok(Served { name: domain.name.clone(), socket, policy: policy.clone() })
-    });
-    served.collect()
-}
-
-/// Where the sockets are made, and whether the directory is removed at the end.
-fn directory(args: &Args) -> Result<(PathBuf, bool), Error> {
-    if let Some(given) = &args.directory {
-        return Ok((given.clone(), false));
-    }
-    let state = punctual_enforce::journal::prepare_directory();
-    let state =
-        state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))?;
-    Ok((state.join("sockets"), true))
-}
-
-fn config(domain: &Served) -> Config {
-    let (priority, processor) = (domain.policy.priority, domain.policy.processor);
-    let name = domain.name.clone();
-    let enter = move || live::take_place(&name, processor.as_slice(), priority);
-    Config {
-        name: format!("sockets {}", domain.name),
-        socket: domain.socket.clone(),
-        policy: domain.policy.clone(),
-        poll: domain.policy.poll,
-        enter: Box::new(enter),
-    }
 }
 
 /// How QEMU connects to each.
@@ -166,51 +91,6 @@ fn listing(served: &[Served]) -> String {
         );
     }
     text
-}
-
-/// What the user is told of while the servers work.
-enum Message {
-    Event(usize, Event),
-    Stop,
-}
-
-/// Tells what happens until it is time to end.
-fn wait(args: &Args, receiver: &Receiver<Message>, served: &[Served], ui: &Ui) {
-    let end = args.duration.map(|time| Instant::now() + std::time::Duration::from_nanos(time.as_ns()));
-    loop {
-        let message = match end {
-            Some(end) => receiver.recv_timeout(end.saturating_duration_since(Instant::now())),
-            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match message {
-            Ok(Message::Event(index, event)) => tell(&served[index].name, &event, ui),
-            Ok(Message::Stop) | Err(_) => return,
-        }
-    }
-}
-
-/// Says what happened to a guest.
-pub fn tell(name: &str, event: &Event, ui: &Ui) {
-    let name = printable(name);
-    match event {
-        Event::Connected => eprintln!("{name}: connected"),
-        Event::Resumed => eprintln!("{name}: served again; its sockets before are gone"),
-        Event::NotResumed(error) => ui.warn(&format!(
-            "{name}: a VM of an earlier server cannot be served before it is started again: {}",
-            printable(error)
-        )),
-        Event::Disconnected(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
-        Event::OtherVersion(version) => ui.warn(&format!(
-            "{name}: its guest's module or library speaks version {version} of the protocol and this server \
-             version {}; no socket of it is the host's",
-            layout::VERSION
-        )),
-        Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
-        Event::InvalidRing(error) => {
-            ui.warn(&format!("{name}: out of use until it is started again: {error}"))
-        }
-        Event::Failed(error) => ui.warn(&format!("{name}: {}", printable(error))),
-    }
 }
 
 /// What was counted of a domain.

@@ -9,12 +9,12 @@ use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_run::status::{
     DomainStatus, PlaneStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
 };
+use punctual_run::switch::control::Client;
+use punctual_run::switch::watch;
 use punctual_sched::Duration;
 
 use super::error::Error;
-use super::live::switches;
 use super::output::Ui;
-use super::switch::control::Client;
 use super::{exit, interrupt};
 
 /// Watch a live run: pools, vCPUs, budgets left and delivered, use, state, deadlines missed.
@@ -129,7 +129,7 @@ impl Watched {
                 follow(socket, each).map_err(|e| Error::Usage(format!("{}: {e}", socket.display())))
             }
             Watched::Switches(switches) => {
-                switches::follow(switches, each);
+                watch::follow(switches, interrupt::stopped, each);
                 Ok(())
             }
         }

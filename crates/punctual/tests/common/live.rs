@@ -111,7 +111,6 @@ pub fn setup(name: &str, processors: Vec<usize>) -> Setup {
         lift_rt_limit: true,
         silence: Duration::from_secs(2),
         end: || panic!("the guardian wants to end the test"),
-        restored: Default::default(),
         driver: Settings::default(),
         observed: Observed::default(),
     }

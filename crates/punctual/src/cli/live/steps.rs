@@ -6,6 +6,7 @@ use std::time::Instant;
 use punctual_model::text::printable;
 
 /// Says the steps of the runs of one command.
+#[derive(Clone)]
 pub struct Steps {
     began: Instant,
     is_shown: bool,
@@ -18,6 +19,11 @@ impl Steps {
     pub fn new(is_wanted: bool) -> Self {
         let is_shown = is_wanted || std::io::stderr().is_terminal();
         Steps { began: Instant::now(), is_shown, which: String::new() }
+    }
+
+    /// Says none.
+    pub fn none() -> Self {
+        Steps { began: Instant::now(), is_shown: false, which: String::new() }
     }
 
     /// The next ones are those of run `number` of `count`, under `policy`.

@@ -6,7 +6,7 @@ use punctual_model::Host;
 use punctual_model::trace::TraceSink;
 use punctual_report::timeline::{Reader, Timeline, Window};
 use punctual_report::trace::PerfettoWriter;
-use punctual_run::run::{Outcome, Trace};
+use punctual_run::run::{Measurements, Trace};
 use punctual_sched::{Duration, Instant};
 
 use super::super::error::Error;
@@ -28,7 +28,7 @@ pub fn write(path: &Path, host: &Host, trace: &Trace, length: Duration) -> Resul
 const TIMELINE_ITEMS_MAX: usize = 300_000;
 
 /// What happened in a run as the timeline of its page; nothing where nothing is known.
-pub fn timeline(host: &Host, outcome: &Outcome) -> Option<Timeline> {
+pub fn timeline(host: &Host, outcome: &Measurements) -> Option<Timeline> {
     let window = Window { from_ns: 0, until_ns: u64::MAX, items_max: TIMELINE_ITEMS_MAX };
     let mut reader = Reader::new(window);
     let length = Duration::from_ns(outcome.results.duration_ns);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use punctual_model::Host;
-use punctual_model::file::Overrides;
+use punctual_model::file::{self, Overrides};
 use punctual_model::network::{Network, Vlans};
 use punctual_model::text::printable;
 use punctual_net::InterfaceParams;
@@ -11,17 +11,18 @@ use punctual_switch::frame::Address;
 use punctual_switch::stats::PortStats;
 use punctual_switch::{End, Port, Report, Switch};
 
-use super::super::error::Error;
-use super::super::input::HostFile;
-use super::super::planes::Planes;
-use super::super::uplink::{self, Uplink};
 use super::control::{Answer, Changes, Counted, Description, Request};
 use super::directory::Directory;
-use super::{Line, Lines, addresses, file_name, libvirt_listing, listing, network, result, with_source};
+use super::listing::{libvirt_listing, listing};
+use super::{Line, Lines, addresses, file_name, network, result};
+use crate::error::{ServeError, with_source};
+use crate::events::Events;
+use crate::planes::Planes;
+use crate::uplink::{self, Uplink};
 
 /// A port that is wanted: two that are equal are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(super) struct Wanted {
     pub name: String,
     params: InterfaceParams,
     plane: usize,
@@ -34,12 +35,12 @@ pub struct Wanted {
 ///
 /// # Errors
 /// Names that cannot be those of files, or several ports of one name.
-pub fn wanted(
+pub(super) fn wanted(
     host: &Host,
     network: &Network,
     planes: &Planes,
     uplinks: Vec<Uplink>,
-) -> Result<Vec<Wanted>, Error> {
+) -> Result<Vec<Wanted>, ServeError> {
     let mut all = Vec::new();
     for (interface, address) in network.interfaces.iter().zip(addresses(host, network)) {
         let name = file_name(&host.domains[interface.domain.0].name)?.to_owned();
@@ -64,7 +65,7 @@ pub fn wanted(
     }
     let twice = |port: &Wanted| all.iter().filter(|other| other.name == port.name).count() > 1;
     match all.iter().find(|port| twice(port)) {
-        Some(port) => Err(Error::Usage(format!("there are two ports {}", printable(&port.name)))),
+        Some(port) => Err(ServeError::Refused(format!("there are two ports {}", printable(&port.name)))),
         None => Ok(all),
     }
 }
@@ -83,9 +84,9 @@ impl Wanted {
     ///
     /// # Errors
     /// When an uplink cannot be opened.
-    pub fn open(&self, directory: &Path, again: bool) -> Result<Port, Error> {
+    pub fn open(&self, directory: &Path, again: bool, events: &Events) -> Result<Port, ServeError> {
         let end = match &self.uplink {
-            Some(uplink) => End::Uplink(uplink.open(again)?),
+            Some(uplink) => End::Uplink(uplink.open(again, events)?),
             None => End::Socket(self.path(directory)),
         };
         Ok(Port {
@@ -100,18 +101,19 @@ impl Wanted {
 }
 
 /// A port at work.
-pub struct Kept {
+struct Kept {
     wanted: Wanted,
     line: Line,
 }
 
 /// A switch that is served; see the module.
-pub struct Served {
+pub(super) struct Served {
     switch: Switch,
     /// What it started as: what can change is in `ports`.
     network: Network,
     directory: Directory,
     ports: Ports,
+    events: Events,
 }
 
 /// The ports that there are or were.
@@ -178,15 +180,22 @@ impl Served {
         planes: Planes,
         directory: Directory,
         ports: Vec<(Wanted, Line)>,
+        events: Events,
     ) -> Served {
         let kept = ports.into_iter().map(|(wanted, line)| Some(Kept { wanted, line })).collect();
-        Served { switch, network, directory, ports: Ports { planes, kept, gone: Vec::new() } }
+        Served { switch, network, directory, ports: Ports { planes, kept, gone: Vec::new() }, events }
     }
 
     /// The name of the port at this place.
     pub fn name(&self, place: usize) -> &str {
         let kept = self.ports.kept.get(place).and_then(Option::as_ref);
         kept.map_or("a port that is gone", |kept| kept.line.name())
+    }
+
+    /// How VMs connect to its ports.
+    pub fn listing(&self, libvirt: bool) -> String {
+        let lines: Vec<Line> = self.ports.kept.iter().flatten().map(|kept| kept.line.clone()).collect();
+        if libvirt { libvirt_listing(&lines) } else { listing(&self.network, &lines) }
     }
 
     /// Does what is requested.
@@ -200,9 +209,8 @@ impl Served {
             }
             Request::Become(description) => match self.become_as(&description) {
                 Ok((changes, listing)) => Answer::Became { changes, listing },
-                Err(Error::Usage(text)) => Answer::Refused(text),
-                Err(Error::Host(errors)) => Answer::Refused(errors.to_string()),
-                Err(error) => Answer::Refused(format!("{error:?}")),
+                Err(ServeError::Refused(text)) => Answer::Refused(text),
+                Err(ServeError::Host(errors)) => Answer::Refused(errors.to_string()),
             },
         }
     }
@@ -215,10 +223,9 @@ impl Served {
 
     /// Adds, removes and changes ports until they are those of the description. Returns also how VMs connect
     /// to those that came.
-    fn become_as(&mut self, description: &Description) -> Result<(Changes, String), Error> {
+    fn become_as(&mut self, description: &Description) -> Result<(Changes, String), ServeError> {
         let overrides = Overrides { set: description.set.clone(), ..Overrides::default() };
-        let file = HostFile::of_text(&description.file, description.text.clone());
-        let host = file.host(&overrides)?;
+        let host = file::parse(&description.text, &description.file, &overrides)?;
         let network = network(&host, Some(&self.network.name))?;
         self.check_the_rest(network)?;
         self.check_paths(description)?;
@@ -228,7 +235,7 @@ impl Served {
         let all = difference.added.iter().chain(difference.changed.iter().map(|(_, port)| port));
         for port in all {
             let checked = self.switch.check(&port.name, &port.params, port.plane, &port.vlans);
-            checked.map_err(|error| Error::Usage(with_source(&error)))?;
+            checked.map_err(|error| ServeError::Refused(with_source(&error)))?;
         }
         let mut changes = Changes::default();
         let mut places = self.add(&difference.added)?;
@@ -251,7 +258,7 @@ impl Served {
     }
 
     /// Is everything as it was, but for ports?
-    fn check_the_rest(&self, new: &Network) -> Result<(), Error> {
+    fn check_the_rest(&self, new: &Network) -> Result<(), ServeError> {
         let old = &self.network;
         let same = [
             ("the discipline", old.discipline == new.discipline),
@@ -260,14 +267,14 @@ impl Served {
         ];
         match same.iter().find(|(_, is_same)| !is_same) {
             None => Ok(()),
-            Some((what, _)) => Err(Error::Usage(format!(
+            Some((what, _)) => Err(ServeError::Refused(format!(
                 "{what} would change: start the switch anew for that; nothing changed"
             ))),
         }
     }
 
     /// Paths of uplinks are those of this process.
-    fn check_paths(&self, description: &Description) -> Result<(), Error> {
+    fn check_paths(&self, description: &Description) -> Result<(), ServeError> {
         let own = std::env::current_dir().ok();
         let relative = |text: &&String| {
             let what = text.split_once(':').map(|(_, what)| Path::new(what));
@@ -275,7 +282,7 @@ impl Served {
             names_file && what.is_some_and(Path::is_relative)
         };
         match description.uplinks.iter().find(relative) {
-            Some(text) if own.as_ref() != Some(&description.directory) => Err(Error::Usage(format!(
+            Some(text) if own.as_ref() != Some(&description.directory) => Err(ServeError::Refused(format!(
                 "uplink {text}: the switch works in another directory; give the whole path"
             ))),
             _ => Ok(()),
@@ -283,9 +290,11 @@ impl Served {
     }
 
     /// Adds ports, or none of them. Returns their places.
-    fn add(&mut self, ports: &[Wanted]) -> Result<Vec<usize>, Error> {
-        let opened: Vec<Port> =
-            ports.iter().map(|port| port.open(self.directory.path(), false)).collect::<Result<_, _>>()?;
+    fn add(&mut self, ports: &[Wanted]) -> Result<Vec<usize>, ServeError> {
+        let opened: Vec<Port> = ports
+            .iter()
+            .map(|port| port.open(self.directory.path(), false, &self.events))
+            .collect::<Result<_, _>>()?;
         let mut places = Vec::new();
         for (wanted, port) in ports.iter().zip(opened) {
             match self.plug(wanted, port) {
@@ -303,9 +312,9 @@ impl Served {
         Ok(places)
     }
 
-    fn plug(&mut self, wanted: &Wanted, port: Port) -> Result<usize, Error> {
+    fn plug(&mut self, wanted: &Wanted, port: Port) -> Result<usize, ServeError> {
         let line = Line::of(&port);
-        let place = self.switch.plug(port).map_err(|error| Error::Usage(with_source(&error)))?;
+        let place = self.switch.plug(port).map_err(|error| ServeError::Refused(with_source(&error)))?;
         if let Some(socket) = wanted.socket(self.directory.path())
             && let Err(error) = self.directory.admit(&socket)
         {
@@ -327,18 +336,20 @@ impl Served {
     }
 
     /// The port at this place goes, and comes again as another one. If it cannot, it comes as it was.
-    fn change(&mut self, place: usize, to: Wanted) -> Result<usize, Error> {
-        let Some(before) = self.remove(place) else { return Err(Error::Usage("a port is gone".into())) };
+    fn change(&mut self, place: usize, to: Wanted) -> Result<usize, ServeError> {
+        let Some(before) = self.remove(place) else {
+            return Err(ServeError::Refused("a port is gone".into()));
+        };
         let plug = |served: &mut Self, wanted: &Wanted| {
-            let port = wanted.open(served.directory.path(), true)?;
+            let port = wanted.open(served.directory.path(), true, &served.events)?;
             served.plug(wanted, port)
         };
         plug(self, &to).map_err(|error| {
-            let Error::Usage(text) = error else { return error };
+            let ServeError::Refused(text) = error else { return error };
             let name = printable(&to.name).into_owned();
             match plug(self, &before.wanted) {
-                Ok(_) => Error::Usage(format!("{text}; {name} is as it was, other changes are made")),
-                Err(_) => Error::Usage(format!("{text}; {name} is gone, other changes are made")),
+                Ok(_) => ServeError::Refused(format!("{text}; {name} is as it was, other changes are made")),
+                Err(_) => ServeError::Refused(format!("{text}; {name} is gone, other changes are made")),
             }
         })
     }

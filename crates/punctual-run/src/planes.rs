@@ -1,4 +1,4 @@
-//! The planes of a switch: those of the host file, or a plane of its own for the most urgent interfaces.
+//! The planes of a switch: those of the host file, or a separate plane for the most urgent interfaces.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,16 @@ use punctual_switch::PlaneThread;
 use punctual_switch::budget::Budget;
 use serde::{Deserialize, Serialize};
 
-/// What a command line says about planes, above the host file.
+use crate::events::{Event, Events};
+
+/// What the user wants of the planes instead of what the host file says.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wishes {
-    /// Two planes, of which the first has the interfaces with a priority number up to this.
+pub struct PlaneOverrides {
+    /// Two planes; the first one has the interfaces with a priority number up to this.
     pub urgent: Option<u32>,
-    /// One plane for all.
+    /// One plane for all interfaces.
     pub one: bool,
-    /// The priority of the first plane's threads under SCHED_FIFO.
+    /// The SCHED_FIFO priority of the first plane's threads.
     pub fifo: Option<u32>,
     /// The processor of the first plane's threads.
     pub processor: Option<usize>,
@@ -28,23 +30,21 @@ pub struct Wishes {
     pub poll: Option<Duration>,
 }
 
-/// Where a plane is for which neither the file nor the command line says anything.
+/// Where threads run for which the host file names no processors and no priority.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
-    /// Processors; none: all.
+pub(crate) struct Placement {
+    /// Empty: all processors.
     pub processors: Vec<usize>,
     /// The priority under SCHED_FIFO.
     pub fifo: Option<u32>,
 }
 
-/// What is known of a plane beforehand.
+/// A plane's name and budget.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlaneLine {
-    /// Its name.
     pub name: String,
     /// Processor time that its threads may take together in each period.
     pub budget_ns: Option<u64>,
-    /// The period of the budget.
     pub period_ns: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Member {
 
 /// The threads of planes and uplinks that have begun.
 #[derive(Clone, Debug, Default)]
-pub struct Roster(Arc<Mutex<Vec<Member>>>);
+pub(crate) struct Roster(Arc<Mutex<Vec<Member>>>);
 
 impl Roster {
     /// Those that there are now.
@@ -93,22 +93,22 @@ impl Roster {
 }
 
 /// The planes of a network, most urgent first.
-pub struct Planes(Vec<Plane>, Roster);
+pub(crate) struct Planes(Vec<Plane>, Roster);
 
 impl Planes {
     /// The planes of a network whose ports have these priorities.
-    pub fn new(network: &Network, priorities: &[Option<u32>], wishes: &Wishes) -> Self {
-        let own_choice = wishes.one || wishes.urgent.is_some();
+    pub fn new(network: &Network, priorities: &[Option<u32>], overrides: &PlaneOverrides) -> Self {
+        let own_choice = overrides.one || overrides.urgent.is_some();
         let mut planes = match &network.planes[..] {
             planes if !planes.is_empty() && !own_choice => planes.to_vec(),
-            _ => default(network, priorities, wishes),
+            _ => default(network, priorities, overrides),
         };
         if let Some(first) = planes.first_mut() {
-            first.fifo = wishes.fifo.or(first.fifo);
-            first.processors = wishes.processor.map_or(std::mem::take(&mut first.processors), |n| vec![n]);
+            first.fifo = overrides.fifo.or(first.fifo);
+            first.processors = overrides.processor.map_or(std::mem::take(&mut first.processors), |n| vec![n]);
         }
         for plane in &mut planes {
-            plane.poll = wishes.poll.unwrap_or(plane.poll);
+            plane.poll = overrides.poll.unwrap_or(plane.poll);
         }
         Planes(planes, Roster::default())
     }
@@ -133,9 +133,9 @@ impl Planes {
         self.0.iter().map(line).collect()
     }
 
-    /// Their threads, at `place` unless the file or the command line gives them another.
-    pub fn threads(&self, place: &Place) -> Vec<PlaneThread> {
-        self.0.iter().map(|plane| thread(plane, place, self.1.clone())).collect()
+    /// Their threads, at `placement` unless the file or the user places them elsewhere.
+    pub fn threads(&self, placement: &Placement, events: &Events) -> Vec<PlaneThread> {
+        self.0.iter().map(|plane| thread(plane, placement, self.1.clone(), events.clone())).collect()
     }
 
     /// The threads that have begun.
@@ -146,10 +146,10 @@ impl Planes {
 
 /// A plane of their own for the interfaces that are urgent: if the discipline reads priorities, and not all
 /// are.
-fn default(network: &Network, priorities: &[Option<u32>], wishes: &Wishes) -> Vec<Plane> {
+fn default(network: &Network, priorities: &[Option<u32>], overrides: &PlaneOverrides) -> Vec<Plane> {
     let reads_priorities = network.discipline.info.preemption != Preemption::None;
-    let most_urgent = priorities.iter().flatten().min().filter(|_| reads_priorities && !wishes.one);
-    let most = wishes.urgent.or(most_urgent.copied());
+    let most_urgent = priorities.iter().flatten().min().filter(|_| reads_priorities && !overrides.one);
+    let most = overrides.urgent.or(most_urgent.copied());
     let is_urgent = |priority: &Option<u32>| most.is_some_and(|most| priority.is_some_and(|own| own <= most));
     let plane = |name: &str, up_to| Plane {
         name: name.into(),
@@ -165,20 +165,21 @@ fn default(network: &Network, priorities: &[Option<u32>], wishes: &Wishes) -> Ve
     }
 }
 
-fn thread(plane: &Plane, place: &Place, roster: Roster) -> PlaneThread {
-    let processors = if plane.processors.is_empty() { &place.processors } else { &plane.processors };
-    let (processors, fifo) = (processors.clone(), plane.fifo.or(place.fifo));
+fn thread(plane: &Plane, placement: &Placement, roster: Roster, events: Events) -> PlaneThread {
+    let processors = if plane.processors.is_empty() { &placement.processors } else { &plane.processors };
+    let (processors, fifo) = (processors.clone(), plane.fifo.or(placement.fifo));
     let name = plane.name.clone();
     let enter = move || {
         if !processors.is_empty()
             && let Err(error) = sched::set_affinity(0, &processors)
         {
-            eprintln!("warning: plane {name} does not stay on processors {processors:?}: {error}");
+            let text = format!("plane {name} does not stay on processors {processors:?}: {error}");
+            events(Event::Misplaced(text));
         }
         if let Some(priority) = fifo
             && let Err(error) = sched::set_attributes(0, &Attributes::fifo(priority))
         {
-            eprintln!("warning: plane {name} has no real-time priority: {error}");
+            events(Event::Misplaced(format!("plane {name} has no real-time priority: {error}")));
         }
         roster.add(Member::this());
     };

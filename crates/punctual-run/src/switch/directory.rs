@@ -13,13 +13,12 @@ use std::path::{Path, PathBuf};
 use punctual_model::network::Network;
 use punctual_model::text::printable;
 
-use super::super::error::Error;
-use super::super::output::make_directory;
 use super::{control, file_name};
+use crate::error::ServeError;
 
 /// The directory of a switch's sockets.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     /// Is it removed at the end?
     is_own: bool,
@@ -39,11 +38,17 @@ impl Directory {
     ///
     /// # Errors
     /// When it cannot be made, or the group does not exist or could not use it.
-    pub fn prepare(given: Option<&Path>, group: Option<&str>, network: &Network) -> Result<Directory, Error> {
+    pub fn prepare(
+        given: Option<&Path>,
+        group: Option<&str>,
+        network: &Network,
+    ) -> Result<Directory, ServeError> {
         let group = group.map(|name| Group::find(name, Path::new("/etc/group"))).transpose()?;
         let Some(given) = given else {
             let path = state_directory()?.join(control::folder(file_name(&network.name)?));
-            make_directory(&path)?;
+            fs::create_dir_all(&path).map_err(|error| {
+                ServeError::Refused(format!("cannot make the directory {}: {error}", path.display()))
+            })?;
             return Ok(Directory { path, is_own: true, group });
         };
         let is_own = group.as_ref().map_or(Ok(false), |group| group.prepare(given))?;
@@ -58,7 +63,7 @@ impl Directory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn admit(&self, socket: &Path) -> Result<(), Error> {
+    pub fn admit(&self, socket: &Path) -> Result<(), ServeError> {
         self.group.as_ref().map_or(Ok(()), |group| group.give(socket, 0o660))
     }
 
@@ -70,18 +75,18 @@ impl Directory {
     }
 }
 
-fn state_directory() -> Result<PathBuf, Error> {
+fn state_directory() -> Result<PathBuf, ServeError> {
     let state = punctual_enforce::journal::prepare_directory();
-    state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))
+    state.map_err(|error| ServeError::Refused(format!("cannot make a directory for sockets: {error}")))
 }
 
-fn failed(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    Error::Usage(format!("--group: cannot {what} {}: {error}", path.display()))
+fn failed(what: &str, path: &Path, error: &std::io::Error) -> ServeError {
+    ServeError::Refused(format!("--group: cannot {what} {}: {error}", path.display()))
 }
 
 impl Group {
     /// The group of this name in `groups` (normally `/etc/group`).
-    fn find(name: &str, groups: &Path) -> Result<Group, Error> {
+    fn find(name: &str, groups: &Path) -> Result<Group, ServeError> {
         let text = fs::read_to_string(groups).map_err(|error| failed("read", groups, &error))?;
         let id = |line: &str| {
             let mut fields = line.split(':');
@@ -91,13 +96,16 @@ impl Group {
             Some(id) => Ok(Group { name: name.to_owned(), id }),
             None => {
                 let groups = groups.display();
-                Err(Error::Usage(format!("--group {}: there is no such group in {groups}", printable(name))))
+                Err(ServeError::Refused(format!(
+                    "--group {}: there is no such group in {groups}",
+                    printable(name)
+                )))
             }
         }
     }
 
     /// Makes a directory that the group can enter, or checks one that is there. Was it made?
-    fn prepare(&self, directory: &Path) -> Result<bool, Error> {
+    fn prepare(&self, directory: &Path) -> Result<bool, ServeError> {
         let absolute = std::path::absolute(directory).map_err(|error| failed("use", directory, &error))?;
         let parent = absolute.parent().unwrap_or(&absolute);
         self.check_way(&parent.canonicalize().map_err(|error| failed("use", parent, &error))?)?;
@@ -109,7 +117,7 @@ impl Group {
                 let metadata = fs::metadata(&path).map_err(|error| failed("use", &path, &error))?;
                 let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
                 if !is_trusted || metadata.mode() & 0o022 != 0 {
-                    return Err(Error::Usage(format!(
+                    return Err(ServeError::Refused(format!(
                         "--group: others may write to {} ({}): they could put a socket into the place of a \
                          VM's; make it a directory to which only this user may",
                         path.display(),
@@ -123,12 +131,12 @@ impl Group {
     }
 
     /// The group can enter a directory, and all above it.
-    fn check_way(&self, directory: &Path) -> Result<(), Error> {
+    fn check_way(&self, directory: &Path) -> Result<(), ServeError> {
         for path in directory.ancestors() {
             let metadata = fs::metadata(path).map_err(|error| failed("use", path, &error))?;
             let enter = if metadata.gid() == self.id { 0o010 } else { 0o001 };
             if metadata.mode() & enter == 0 {
-                return Err(Error::Usage(format!(
+                return Err(ServeError::Refused(format!(
                     "--group: {} cannot enter {} ({}); give --sockets a directory that it can reach, such as \
                      one in /run",
                     printable(&self.name),
@@ -141,7 +149,7 @@ impl Group {
     }
 
     /// Gives the group a file with this mode: the group first, so that no other one ever has it.
-    fn give(&self, path: &Path, mode: u32) -> Result<(), Error> {
+    fn give(&self, path: &Path, mode: u32) -> Result<(), ServeError> {
         let given = chown(path, None, Some(self.id));
         let given = given.and_then(|()| fs::set_permissions(path, Permissions::from_mode(mode)));
         given.map_err(|error| failed(&format!("give {}", printable(&self.name)), path, &error))

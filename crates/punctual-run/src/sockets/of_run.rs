@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use punctual_linux::os::sched::{self, Attributes};
 use punctual_model::Host;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::Backend;
@@ -14,15 +13,16 @@ use punctual_model::network::{Endpoint, Network, Transport};
 use punctual_model::results::SocketsResult;
 use punctual_model::sockets::Sockets;
 use punctual_model::text::printable;
-use punctual_run::run::{DefaultBackend, OutsideHost, OutsideSocket, SocketsGuest};
-use punctual_run::status::SocketsStatus;
 use punctual_sockets::{Config, Counts, Event, Server};
 use punctual_vm::qemu::SwitchPort;
 
-use super::super::error::Error;
-use super::super::output::Ui;
-use super::super::switch::with_source;
-use super::network::place;
+use super::enter;
+use crate::config::DefaultBackend;
+use crate::error::{ServeError, with_source};
+use crate::events::{self, Events};
+use crate::network::placement;
+use crate::run::{OutsideHost, OutsideSocket, SocketsGuest};
+use crate::status::SocketsStatus;
 
 /// How often what was counted is compared with what was counted before.
 const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
@@ -49,7 +49,11 @@ pub struct Ends {
 ///
 /// # Errors
 /// When a server or a socket is refused.
-pub fn start(host: &Host, default: DefaultBackend, ui: &Ui) -> Result<(Vec<LiveSockets>, Ends), Error> {
+pub fn start(
+    host: &Host,
+    default: DefaultBackend,
+    events: &Events,
+) -> Result<(Vec<LiveSockets>, Ends), ServeError> {
     let (mut servers, mut ends) = (Vec::new(), Ends::default());
     for domain in &host.domains {
         let is_vm = match domain.live.backend {
@@ -66,10 +70,10 @@ pub fn start(host: &Host, default: DefaultBackend, ui: &Ui) -> Result<(Vec<LiveS
         let network = host.networks.iter().position(of_domain);
         let processors = match (policy.processor, network) {
             (Some(processor), _) => vec![processor],
-            (None, Some(network)) => place(host, &host.networks[network]).processors,
+            (None, Some(network)) => placement(host, &host.networks[network]).processors,
             (None, None) => Vec::new(),
         };
-        let (port, server) = LiveSockets::start(&domain.name, policy, processors, ui)?;
+        let (port, server) = LiveSockets::start(&domain.name, policy, processors, events)?;
         let address = network.zip(policy.datagram_address());
         let network = address.map(|(at, own)| (NetworkIx(at), punctual_vm::workload::bytes_of(own)));
         ends.guests.push(SocketsGuest { domain: domain.name.clone(), port, network });
@@ -89,7 +93,7 @@ pub fn start(host: &Host, default: DefaultBackend, ui: &Ui) -> Result<(Vec<LiveS
 
 /// The socket of a host outside, which this process stands for: with the address of the first guest that it
 /// talks to, which is one of this machine.
-fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost, Error> {
+fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost, ServeError> {
     let own = Endpoint::Outside(number);
     let guests = host.flows.iter().filter(|flow| flow.network == network);
     let guests = guests.filter_map(|flow| match (flow.from, flow.to) {
@@ -101,7 +105,7 @@ fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost
     });
     let name = &host.networks[network.0].outside[number].name;
     if elsewhere {
-        return Err(Error::Usage(format!(
+        return Err(ServeError::Refused(format!(
             "{}: the run does not stand for hosts outside in another network namespace: expected no `netns` \
              in the `sockets` of domains that it talks to",
             printable(name)
@@ -111,7 +115,7 @@ fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost
         .filter_map(|guest| host.domains[guest.0].live.sockets.as_ref().and_then(Sockets::datagram_address));
     let ip = addresses.next().map_or(std::net::Ipv4Addr::LOCALHOST, |address| *address.ip());
     let refused = |error: std::io::Error| {
-        Error::Usage(format!("no socket with the address {ip} for {}: {error}", printable(name)))
+        ServeError::Refused(format!("no socket with the address {ip} for {}: {error}", printable(name)))
     };
     let socket = UdpSocket::bind((ip, 0)).map_err(refused)?;
     socket.set_nonblocking(true).map_err(refused)?;
@@ -127,15 +131,18 @@ impl LiveSockets {
         domain: &str,
         policy: &Sockets,
         processors: Vec<usize>,
-        ui: &Ui,
-    ) -> Result<(SwitchPort, LiveSockets), Error> {
+        events: &Events,
+    ) -> Result<(SwitchPort, LiveSockets), ServeError> {
         let refused = |error: &dyn std::error::Error| {
-            Error::Usage(format!("{}: no sockets of this host: {}", printable(domain), with_source(error)))
+            ServeError::Refused(format!(
+                "{}: no sockets of this host: {}",
+                printable(domain),
+                with_source(error)
+            ))
         };
         let (port, listener) = SwitchPort::new().map_err(|error| refused(&error))?;
         listener.set_nonblocking(true).map_err(|error| refused(&error))?;
-        let (name, priority) = (domain.to_owned(), policy.priority);
-        let enter = Box::new(move || take_place(&name, &processors, priority));
+        let enter = enter(domain, processors, policy.priority, events);
         let config = Config {
             name: format!("sockets {domain}"),
             socket: std::path::PathBuf::new(),
@@ -143,13 +150,13 @@ impl LiveSockets {
             poll: policy.poll,
             enter,
         };
-        let (server, events) = Server::start_on(listener, config).map_err(|error| refused(&error))?;
-        let (ui, name) = (*ui, domain.to_owned());
+        let (server, happened) = Server::start_on(listener, config).map_err(|error| refused(&error))?;
+        let (events, name) = (events.clone(), domain.to_owned());
         // It ends with its server.
         std::thread::spawn(move || {
-            for event in events {
+            for event in happened {
                 if let Event::InvalidRing(_) | Event::Failed(_) = event {
-                    super::super::sockets::tell(&name, &event, &ui);
+                    events(events::Event::Sockets { domain: name.clone(), event });
                 }
             }
         });
@@ -198,20 +205,5 @@ impl LiveSockets {
             guest: segments.guest,
             host_send: segments.host_send,
         }
-    }
-}
-
-/// Gives the thread that makes a guest's calls its processors and priority.
-pub fn take_place(domain: &str, processors: &[usize], priority: Option<u8>) {
-    let name = printable(domain);
-    if !processors.is_empty()
-        && let Err(error) = sched::set_affinity(0, processors)
-    {
-        eprintln!("warning: {name}: its calls are not made on processors {processors:?} alone: {error}");
-    }
-    if let Some(priority) = priority
-        && let Err(error) = sched::set_attributes(0, &Attributes::fifo(priority.into()))
-    {
-        eprintln!("warning: {name}: its calls are made without a real-time priority: {error}");
     }
 }

@@ -1,25 +1,23 @@
 //! `punctual calibrate`: what scheduling and the switch cost on this machine.
 
-mod guests;
-mod switch;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use punctual_enforce::calibrate::{self, Calibration, Id, Options, STEPS};
-use punctual_model::Host;
+use punctual_enforce::calibrate::{self as enforce, Calibration, Id, Options, STEPS};
 use punctual_model::file::Overrides;
 use punctual_model::file::edit::{with_network_costs, with_overheads};
+use punctual_model::{Host, Recorder};
 use punctual_report::format::{fmt_count, fmt_duration};
 use punctual_report::table;
+use punctual_run::calibrate::{self, GuestCosts, Machine, Measured, Subject, SwitchCosts, WORKING_SET_KIB};
+use punctual_run::events::Events;
 use serde::Serialize;
 
-use self::guests::GuestCosts;
-use self::switch::{Subject, SwitchCosts};
 use super::error::Error;
 use super::input::HostFile;
-use super::live::Steps;
+use super::live::{Steps, own_program, printer};
 use super::output::{OutFile, Ui, wrapped};
 use super::{exit, interrupt};
 
@@ -69,9 +67,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The working set of a migrating thread, unless the user says otherwise.
-const WORKING_SET_KIB: u32 = 256;
-
 /// The JSON form.
 #[derive(Serialize)]
 struct Output<'a> {
@@ -95,118 +90,58 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let file = args.write.as_deref().map(HostToEdit::read).transpose()?;
     let subjects = Subject::all(file.as_ref().map(|file| &file.host));
     let bar = progress(STEPS + subjects.len());
-    let steps = Steps::new(false);
-    let say = |step: &str| bar.suspend(|| steps.say(step));
-    let measured = Measured::new(args, subjects, &|done| bar.set_position(done as u64), &say, ui)?;
+    let machine = Machine {
+        program: own_program()?,
+        events: suspended(&bar, ui),
+        stop: interrupt::stopped,
+        end: interrupt::end_for_guardian,
+        done: &|done| bar.set_position(done as u64),
+    };
+    let seconds = args.guests.then_some(args.seconds);
+    let measured = Measured::new(options(args)?, &subjects, seconds, &machine)?;
     bar.finish_and_clear();
-    measured.print(args.json, ui)?;
+    print(&measured, args.json, ui)?;
     if let Some(file) = file {
         file.write(&measured)?;
     }
     Ok(exit::OK)
 }
 
-/// What scheduling, the steps of network `network` and packets in guests cost here, as settings of a host
-/// file. Takes `seconds`, and twice as long with two VMs.
-pub fn settings(network: &str, seconds: u32, say: &dyn Fn(&str), ui: &Ui) -> Result<Vec<String>, Error> {
-    interrupt::install();
-    interrupt::be_graceful();
-    let args = Args {
-        write: None,
-        processor: None,
-        working_set: WORKING_SET_KIB,
-        seconds,
-        guests: true,
-        json: false,
-    };
-    let measured = Measured::new(&args, Subject::all(None), &|_| (), say, ui)?;
-    let overheads = measured.calibration.overheads().into_iter();
-    let overheads = overheads.map(|(key, time)| format!("machine.overheads.{key}={time}"));
-    let keys = measured.switches[0].keys().into_iter();
-    let keys = keys.chain(measured.guests.iter().flat_map(GuestCosts::keys));
-    Ok(overheads.chain(keys.map(|(key, time)| format!("network.{network}.costs.{key}={time}"))).collect())
-}
-
-/// All that was measured.
-struct Measured {
-    options: Options,
-    calibration: Calibration,
-    /// One for each network of the host file, at least one.
-    switches: Vec<SwitchCosts>,
-    guests: Option<GuestCosts>,
-}
-
-impl Measured {
-    /// Measures. `step` is told how many steps are done, `say` what guests are at.
-    fn new(
-        args: &Args,
-        subjects: Vec<Subject>,
-        step: &(dyn Fn(usize) + Sync),
-        say: &dyn Fn(&str),
-        ui: &Ui,
-    ) -> Result<Measured, Error> {
-        let options = options(args)?;
-        let calibration = calibrate::calibrate(&options, &interrupt::stopped, step);
-        let calibration = calibration.map_err(|failure| match failure {
-            calibrate::Error::Stopped => Error::Interrupted,
-            calibrate::Error::Os(error) => Error::Usage(format!("cannot measure: {error}")),
-        })?;
-        let each = std::time::Duration::from_millis(options.time_ms / STEPS as u64);
-        let processors = [options.other.unwrap_or(options.processor), options.processor];
-        let mut switches = Vec::new();
-        for subject in &subjects {
-            switches.push(subject.measure(processors, each)?);
-            step(STEPS + switches.len());
-        }
-        let (overheads, costs) = (calibration.overheads(), switches[0].keys());
-        let guests = match args.guests {
-            true => Some(guests::measure(args.seconds, &overheads, &costs, say, ui)?),
-            false => None,
-        };
-        Ok(Measured { options, calibration, switches, guests })
+fn print(measured: &Measured, as_json: bool, ui: &Ui) -> Result<(), Error> {
+    let Measured { options, calibration, switches, guests } = measured;
+    if as_json {
+        let overheads = calibration.overheads().into_iter();
+        let overheads_ns = overheads.map(|(key, time)| (key.to_owned(), time.as_ns().into())).collect();
+        return ui.print_json(&Output {
+            format: "punctual-calibration",
+            version: 1,
+            options,
+            calibration,
+            overheads_ns,
+            switches,
+            guests: guests.as_ref(),
+        });
     }
-
-    fn print(&self, as_json: bool, ui: &Ui) -> Result<(), Error> {
-        let Measured { options, calibration, switches, guests } = self;
-        if as_json {
-            let overheads = calibration.overheads().into_iter();
-            let overheads_ns = overheads.map(|(key, time)| (key.to_owned(), time.as_ns().into())).collect();
-            return ui.print_json(&Output {
-                format: "punctual-calibration",
-                version: 1,
-                options,
-                calibration,
-                overheads_ns,
-                switches,
-                guests: guests.as_ref(),
-            });
-        }
-        let colour = ui.stdout_has_colour();
-        ui.print(text(options, calibration, colour))?;
-        switches.iter().try_for_each(|switch| ui.print(format!("\n{}", switch.text(colour))))?;
-        guests.iter().try_for_each(|guests| ui.print(format!("\n{}", guests.text())))
-    }
+    let colour = ui.stdout_has_colour();
+    ui.print(text(options, calibration, colour))?;
+    switches.iter().try_for_each(|switch| ui.print(format!("\n{}", switch_text(switch, colour))))?;
+    guests.iter().try_for_each(|guests| ui.print(format!("\n{}", guests_text(guests))))
 }
 
 fn options(args: &Args) -> Result<Options, Error> {
-    let allowed = calibrate::processors()
-        .map_err(|error| Error::Usage(format!("cannot tell which processors may be used: {error}")))?;
-    let list = || allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let processor = match args.processor {
-        Some(cpu) if !allowed.contains(&cpu) => {
-            let text = format!("--processor {cpu}: this process may use {}", list());
-            return Err(Error::Usage(text));
-        }
-        Some(cpu) => cpu,
-        // Interrupts and the system's own work are on processor 0 more often than not.
-        None => allowed.get(1).or(allowed.first()).copied().unwrap_or_default(),
-    };
-    Ok(Options {
-        processor,
-        other: allowed.into_iter().find(|cpu| *cpu != processor),
-        working_set_bytes: args.working_set as usize * 1024,
-        time_ms: u64::from(args.seconds) * 1000,
-    })
+    let no_list = |error| Error::Usage(format!("cannot tell which processors may be used: {error}"));
+    let allowed = enforce::processors().map_err(no_list)?;
+    if let Some(cpu) = args.processor.filter(|cpu| !allowed.contains(cpu)) {
+        let list = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        return Err(Error::Usage(format!("--processor {cpu}: this process may use {list}")));
+    }
+    calibrate::options(args.processor, args.working_set, args.seconds).map_err(no_list)
+}
+
+/// Prints the steps of guests between those of the bar.
+fn suspended(bar: &ProgressBar, ui: &Ui) -> Events {
+    let (bar, print) = (bar.clone(), printer(ui, &Steps::new(false)));
+    Arc::new(move |event| bar.suspend(|| print(event)))
 }
 
 fn progress(steps: usize) -> ProgressBar {
@@ -226,7 +161,7 @@ fn text(options: &Options, calibration: &Calibration, colour: bool) -> String {
         options.working_set_bytes / 1024
     );
     let names: Vec<&str> = calibration.measurements.iter().map(|m| m.id.title()).collect();
-    let cells = |measurement: &calibrate::Measurement| {
+    let cells = |measurement: &enforce::Measurement| {
         let times = &measurement.times;
         let quantile = |ppm| fmt_duration(times.quantile_ppm(ppm));
         vec![quantile(500_000), quantile(990_000), fmt_duration(times.max()), fmt_count(times.count())]
@@ -248,6 +183,78 @@ fn text(options: &Options, calibration: &Calibration, colour: bool) -> String {
 
 fn described(id: Id, text: &str) -> String {
     wrapped("", "  ", &format!("{}: {text}", id.title().trim()))
+}
+
+/// A table, methods, and the costs.
+fn switch_text(costs: &SwitchCosts, colour: bool) -> String {
+    let rows: [(&str, &Recorder, &str); 6] = [
+        (
+            "wake-up",
+            &costs.times.wake,
+            "From before a driver on another processor rings until the plane's thread, which slept, is \
+             at work.",
+        ),
+        (
+            "TX",
+            &costs.times.tx,
+            "Looking at the ports' rings, reading a frame's descriptors and addresses, the discipline's \
+             decision and what it notes.",
+        ),
+        ("softnet", &costs.times.softnet, "The same without a frame to read; the receiver's buffers."),
+        ("RX, 64 bytes", &costs.times.rx, "The frame is copied, and its buffer goes back to the sender."),
+        ("RX, 1514 bytes", &costs.times.rx_long, "The same for a long frame."),
+        ("event", &costs.times.event, "The receiver, which sleeps, is told: a write to its eventfd."),
+    ];
+    let title = format!(
+        "Switch{}, {}: its plane on processor {}, drivers on {}",
+        costs.network.as_ref().map(|name| format!(" of {name}")).unwrap_or_default(),
+        costs.discipline,
+        costs.processor,
+        costs.drivers_processor
+    );
+    let cells = |times: &Recorder| {
+        let quantile = |ppm| fmt_duration(times.quantile_ppm(ppm));
+        vec![quantile(500_000), quantile(990_000), fmt_duration(times.max()), fmt_count(times.count())]
+    };
+    let names: Vec<&str> = rows.iter().map(|(name, ..)| *name).collect();
+    let values: Vec<_> = rows.iter().map(|(_, times, _)| cells(times)).collect();
+    let mut out = table::matrix(&title, &names, &COLUMNS, &values, colour) + "\n";
+    for (name, _, method) in rows {
+        out += &wrapped("", "  ", &format!("{name}: {method}"));
+    }
+    out += &format!("\n[network.{}.costs]\n", costs.network.as_deref().unwrap_or("NAME"));
+    for (key, time) in costs.keys() {
+        out += &format!("{key} = \"{time}\"\n");
+    }
+    out
+}
+
+/// What packets cost guests, for people.
+fn guests_text(costs: &GuestCosts) -> String {
+    let us = |ns: u64| format!("{:.1} us", ns as f64 / 1e3);
+    let mut out = format!(
+        "Guests: {} a packet that is sent and {} for 1024 bytes, {} and {} for one that is received, {} \
+         to go on after they were parked\n",
+        us(costs.send_ns),
+        us(costs.send_per_kib_ns),
+        us(costs.receive_ns),
+        us(costs.receive_per_kib_ns),
+        us(costs.resume_ns),
+    );
+    for (while_, trips) in ["everything sleeps", "the processor is busy"].iter().zip(&costs.round_trips) {
+        out += &format!(
+            "  {} round trips with pauses while {while_}: p10, p50, p90 and p99 {}, of which {} without \
+             the wake-up\n",
+            trips.count,
+            trips.quantiles_ns.map(us).join(", "),
+            us(trips.simulated_ns),
+        );
+    }
+    out += "\n[network.NAME.costs]\n";
+    for (key, time) in costs.keys() {
+        out += &format!("{key} = \"{time}\"\n");
+    }
+    out
 }
 
 /// A host file that gets other overheads and costs.

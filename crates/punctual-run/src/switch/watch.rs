@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
+use punctual_linux::Stop;
 use punctual_model::text::printable;
-use punctual_run::status::Snapshot;
 
-use super::super::interrupt;
-use super::super::switch::control::Client;
-use super::network::{INTERVAL, Status};
+use super::control::Client;
+use crate::network::{INTERVAL, Status};
+use crate::status::Snapshot;
 
 /// Hands over a snapshot of these switches every [`INTERVAL`], until all have ended, `each` returns false or
-/// the user stops it.
-pub fn follow(switches: &[Client], mut each: impl FnMut(Snapshot) -> bool) {
+/// `stop` says so.
+pub fn follow(switches: &[Client], stop: Stop, mut each: impl FnMut(Snapshot) -> bool) {
     let start = Instant::now();
     let mut before = vec![Status::default(); switches.len()];
     // Rates need two counts.
@@ -31,7 +31,7 @@ pub fn follow(switches: &[Client], mut each: impl FnMut(Snapshot) -> bool) {
         }
         snapshot.elapsed_ns = start.elapsed().as_nanos() as u64;
         let has_ended = snapshot.host.is_empty();
-        if has_ended || (!std::mem::take(&mut is_first) && !each(snapshot)) || interrupt::stopped() {
+        if has_ended || (!std::mem::take(&mut is_first) && !each(snapshot)) || stop() {
             return;
         }
         std::thread::sleep(INTERVAL.saturating_sub(asked.elapsed()));

@@ -12,14 +12,11 @@ use punctual_model::Results;
 use punctual_model::file::edit::{with_network_costs, with_overheads};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::results::FlowResult;
-use punctual_run::run::DefaultBackend;
 use punctual_sched::servers::deferrable;
 use punctual_sched::{Duration, fixed_priority};
 use serde::Serialize;
 
-use super::super::error::Error;
-use super::super::live::{How, SwitchOptions, measured};
-use super::super::output::Ui;
+use super::Error;
 
 /// Two VMs on one processor, the switch on the other.
 const HOST: &str = r#"
@@ -219,52 +216,18 @@ impl GuestCosts {
         });
         packets.into_iter().chain(wakes).map(|(key, ns)| (key, Duration::from_ns(ns))).collect()
     }
-
-    /// What was found, for people.
-    pub fn text(&self) -> String {
-        let us = |ns: u64| format!("{:.1} us", ns as f64 / 1e3);
-        let mut out = format!(
-            "Guests: {} a packet that is sent and {} for 1024 bytes, {} and {} for one that is received, {} \
-             to go on after they were parked\n",
-            us(self.send_ns),
-            us(self.send_per_kib_ns),
-            us(self.receive_ns),
-            us(self.receive_per_kib_ns),
-            us(self.resume_ns),
-        );
-        for (while_, trips) in ["everything sleeps", "the processor is busy"].iter().zip(&self.round_trips) {
-            out += &format!(
-                "  {} round trips with pauses while {while_}: p10, p50, p90 and p99 {}, of which {} without \
-                 the wake-up\n",
-                trips.count,
-                trips.quantiles_ns.map(us).join(", "),
-                us(trips.simulated_ns),
-            );
-        }
-        out += "\n[network.NAME.costs]\n";
-        for (key, time) in self.keys() {
-            out += &format!("{key} = \"{time}\"\n");
-        }
-        out
-    }
 }
 
 /// Boots the VMs, five times, for `seconds` each. `overheads` and `costs` are what else was measured here.
-pub fn measure(
+pub(super) fn measure(
     seconds: u32,
     overheads: &[(&'static str, Duration)],
     costs: &[(&'static str, Duration)],
-    say: &dyn Fn(&str),
-    ui: &Ui,
+    machine: &super::Machine<'_>,
 ) -> Result<GuestCosts, Error> {
     let carried_out = |text: &str| -> Result<Results, Error> {
-        let how = How {
-            default_backend: DefaultBackend::Vm,
-            linux: None,
-            switches: SwitchOptions { one_plane: true, ..SwitchOptions::default() },
-            say,
-        };
-        measured(&parse(text, "guests", &Overrides::default())?, how, ui)
+        let host = parse(text, "guests", &Overrides::default())?;
+        super::results_of(&host, machine)
     };
     let manages = |budget: (u64, u64), bytes: u64| {
         managed(&carried_out(&host(seconds, budget, ALIKE, &storm(bytes)))?, budget)
@@ -318,7 +281,7 @@ fn median_ns(flow: &FlowResult) -> u64 {
 }
 
 fn too_few() -> Error {
-    Error::Usage("the guests exchanged too few packets to say what one costs; try a longer --seconds".into())
+    Error::TooFew
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use punctual_enforce::journal;
 use punctual_model::results::SwitchResult;
 use serde::{Deserialize, Serialize};
 
-use super::super::planes::Member;
+use crate::planes::Member;
 
 /// The socket's name. That of no VM begins with a dot.
 const NAME: &str = ".control";

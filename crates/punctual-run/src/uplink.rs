@@ -1,4 +1,4 @@
-//! What `punctual switch --uplink` connects.
+//! Uplinks: what a switch connects to beyond the VMs, by the text that a user writes for it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,8 @@ use punctual_net::InterfaceParams;
 use punctual_switch::pcap::Files;
 use punctual_switch::wire::{Device, Frames, Listener, Mapped, Next, VnetHeader, Wire};
 
-use super::error::Error;
+use crate::error::ServeError;
+use crate::events::{Event, Events};
 
 /// The forms of an uplink.
 const KINDS: [(&str, Kind); 5] = [
@@ -32,7 +33,7 @@ enum Kind {
 
 /// An uplink that is yet to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uplink {
+pub(crate) struct Uplink {
     /// The port's name: kind and what.
     pub name: String,
     /// What the discipline is told.
@@ -47,7 +48,7 @@ pub struct Uplink {
 ///
 /// # Errors
 /// A text that is no uplink, or one of no network.
-pub fn parse_of(texts: &[String], network: &str, all: &[&str]) -> Result<Vec<Uplink>, Error> {
+pub(crate) fn parse_of(texts: &[String], network: &str, all: &[&str]) -> Result<Vec<Uplink>, ServeError> {
     let of = |text: &str| {
         let before = text.split_once(':').map_or(text, |(before, _)| before);
         before.rsplit_once('=').map(|(of, _)| of.to_owned())
@@ -59,9 +60,9 @@ pub fn parse_of(texts: &[String], network: &str, all: &[&str]) -> Result<Vec<Upl
             None if all.len() > 1 => {
                 let names = all.join(", ");
                 let message = format!("--uplink {text}: say which NETWORK= it is of: {names}");
-                return Err(Error::Usage(message));
+                return Err(ServeError::Refused(message));
             }
-            _ => uplinks.push(parse(text, network).map_err(Error::Usage)?),
+            _ => uplinks.push(parse(text, network).map_err(ServeError::Refused)?),
         }
     }
     Ok(uplinks)
@@ -71,8 +72,8 @@ pub fn parse_of(texts: &[String], network: &str, all: &[&str]) -> Result<Vec<Upl
 ///
 /// # Errors
 /// The first text that is no uplink, or one of another network.
-pub fn parse_all(texts: &[String], network: &str) -> Result<Vec<Uplink>, Error> {
-    let parse = |text: &String| parse(text, network).map_err(Error::Usage);
+pub(crate) fn parse_all(texts: &[String], network: &str) -> Result<Vec<Uplink>, ServeError> {
+    let parse = |text: &String| parse(text, network).map_err(ServeError::Refused);
     texts.iter().map(parse).collect()
 }
 
@@ -140,8 +141,9 @@ impl Uplink {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, again: bool) -> Result<Box<dyn Wire>, Error> {
-        let failed = |error: &dyn std::fmt::Display| Error::Usage(format!("uplink {}: {error}", self.name));
+    pub fn open(&self, again: bool, events: &Events) -> Result<Box<dyn Wire>, ServeError> {
+        let failed =
+            |error: &dyn std::fmt::Display| ServeError::Refused(format!("uplink {}: {error}", self.name));
         let path = Path::new(&self.what);
         Ok(match self.kind {
             Kind::Tap => {
@@ -153,7 +155,7 @@ impl Uplink {
                 let open = if has_tags { net::Interface::open_with_tags } else { net::Interface::open };
                 let card = open(&self.what).map_err(|error| failed(&error))?;
                 if let Some(error) = card.without_ring() {
-                    eprintln!("uplink {}: no mapped ring, a call for each frame: {error}", self.name);
+                    events(Event::NoRing { uplink: self.name.clone(), error: error.to_string() });
                 }
                 Box::new(Mapped(Card(card)))
             }

@@ -14,10 +14,7 @@ use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
 use punctual_model::network::{Network, Transport};
 use punctual_model::results::{PlaneResult, PortResult, SwitchResult};
-use punctual_model::text::printable;
 use punctual_net::InterfaceParams;
-use punctual_run::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
-use punctual_run::status::{PlaneStatus, PortStatus};
 use punctual_sched::Duration;
 use punctual_switch::wire::{Device, VnetHeader};
 use punctual_switch::{Config, End, Event, Port, Switch};
@@ -25,25 +22,15 @@ use punctual_vm::qemu::SwitchPort;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::super::error::Error;
-use super::super::output::Ui;
-use super::super::planes::{Member, Place, Planes, Wishes};
-use super::super::switch::control::{self, Client};
-use super::super::switch::{Lines, addresses, raise_limit_of_descriptors, result, table, tell, with_source};
-use super::super::uplink::{self, Uplink};
-
-/// What the user wants of the switches of a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SwitchOptions<'a> {
-    /// Ports beyond the network cards, see [`uplink`].
-    pub uplinks: &'a [String],
-    /// Are invariants checked?
-    pub check: bool,
-    /// Do urgent interfaces share a plane with the others?
-    pub one_plane: bool,
-    /// Are switches that work already looked for?
-    pub finds: bool,
-}
+use crate::config::{DefaultBackend, RunConfig};
+use crate::error::{ServeError, with_source};
+use crate::events::{self, Events};
+use crate::planes::{Member, Placement, PlaneOverrides, Planes};
+use crate::run::{Interface, OutsideHost, OutsideSocket};
+use crate::status::{PlaneStatus, PortStatus};
+use crate::switch::control::{self, Client};
+use crate::switch::{Lines, addresses, raise_limit_of_descriptors, result};
+use crate::uplink::{self, Uplink};
 
 /// How often a switch is asked what it has counted.
 pub const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
@@ -78,10 +65,11 @@ pub struct Ends {
 /// When a switch cannot start.
 pub fn start<'a>(
     host: &'a Host,
-    default: DefaultBackend,
-    options: SwitchOptions<'_>,
-    (helpers, ui): (&Helpers, &'a Ui),
-) -> Result<(Vec<LiveNetwork<'a>>, Ends), Error> {
+    config: &RunConfig<'_>,
+    helpers: &Helpers,
+    events: &Events,
+) -> Result<(Vec<LiveNetwork<'a>>, Ends), ServeError> {
+    let (default, options) = (config.default_backend, config.networks);
     let (mut networks, mut all) = (Vec::new(), Ends::default());
     raise_limit_of_descriptors();
     let names: Vec<&str> = host.networks.iter().map(|network| network.name.as_str()).collect();
@@ -104,7 +92,7 @@ pub fn start<'a>(
         }
         for uplink in uplinks {
             ports.push(Port {
-                end: End::Uplink(uplink.open(false)?),
+                end: End::Uplink(uplink.open(false, events)?),
                 plane: planes.of(uplink.params.priority),
                 name: uplink.name,
                 params: uplink.params,
@@ -120,7 +108,7 @@ pub fn start<'a>(
             (ports, planes),
             kept,
             (options.check, helpers),
-            ui,
+            events,
         )?);
     }
     Ok((networks, all))
@@ -142,7 +130,7 @@ fn ports(
     number: usize,
     default: DefaultBackend,
     (uplinks, one_plane): (&[Uplink], bool),
-) -> Result<(Vec<Port>, Planes, Vec<Interface>), Error> {
+) -> Result<(Vec<Port>, Planes, Vec<Interface>), ServeError> {
     let of_vms = network
         .interfaces
         .iter()
@@ -151,8 +139,8 @@ fn ports(
     let of_vms: Vec<_> = of_vms.collect();
     let priorities = of_vms.iter().map(|(_, interface)| interface.params.priority);
     let priorities: Vec<_> = priorities.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
-    let wishes = Wishes { one: one_plane, ..Wishes::default() };
-    let planes = Planes::new(network, &priorities, &wishes);
+    let overrides = PlaneOverrides { one: one_plane, ..PlaneOverrides::default() };
+    let planes = Planes::new(network, &priorities, &overrides);
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     let addresses = addresses(host, network);
     for (index, interface) in of_vms {
@@ -186,7 +174,7 @@ fn outside_port(
     (number, network): (usize, &Network),
     index: usize,
     plane: usize,
-) -> Result<(Port, OutsideHost), Error> {
+) -> Result<(Port, OutsideHost), ServeError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (own, other) = pair.map_err(|error| no_socket(&error.into()))?;
@@ -204,24 +192,24 @@ fn outside_port(
     Ok((port, OutsideHost { network, host: index, ethernet: ethernet.0, socket }))
 }
 
-fn no_socket(error: &std::io::Error) -> Error {
-    Error::Usage(format!("no socket: {error}"))
+fn no_socket(error: &std::io::Error) -> ServeError {
+    ServeError::Refused(format!("no socket: {error}"))
 }
 
 /// Where the planes of a network run: the processors of the driver domain's pool if no other domain is in
 /// that pool, else those that no pool has. On processors of their own they have a real-time priority, unless
 /// that would leave the host none without.
-pub fn place(host: &Host, network: &Network) -> Place {
+pub(crate) fn placement(host: &Host, network: &Network) -> Placement {
     let pool = host.pool_of(host.domains[network.driver.0].parent);
     let is_driver = |ix: usize| host.networks.iter().any(|network| network.driver.0 == ix);
     let others = |ix: usize| host.pool_of(host.domains[ix].parent) == pool && !is_driver(ix);
     let taken: Vec<usize> = host.pools.iter().flat_map(|pool| pool.processors.clone()).collect();
     let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
     match (0..host.domains.len()).any(others) {
-        true => Place { processors: left, fifo: None },
+        true => Placement { processors: left, fifo: None },
         false => {
             let fifo = (!left.is_empty()).then_some(PLANE_PRIORITY);
-            Place { processors: host.pools[pool.0].processors.clone(), fifo }
+            Placement { processors: host.pools[pool.0].processors.clone(), fifo }
         }
     }
 }
@@ -348,18 +336,18 @@ pub struct FoundNetwork {
 }
 
 /// The switches that serve networks of the host file already. A line names the networks that have none.
-pub fn find(host: &Host, helpers: &Helpers) -> Vec<FoundNetwork> {
+pub fn find(host: &Host, helpers: &Helpers, events: &Events) -> Vec<FoundNetwork> {
     let of_frames = host.networks.iter().filter(|network| network.transport == Transport::Frames);
     let mut found = Vec::new();
     for network in of_frames.filter(|network| !network.interfaces.is_empty()) {
-        let name = printable(&network.name);
         let counted =
             Client::of_network(&network.name).ok().and_then(|client| Some((client.count()?, client)));
         let Some((counted, client)) = counted else {
-            eprintln!("network {name}: no `punctual switch` is found; its ports are not in the results");
+            events(events::Event::SwitchMissing { network: network.name.clone() });
             continue;
         };
-        eprintln!("network {name}: served by process {}", client.process);
+        let (network_name, process) = (network.name.clone(), client.process);
+        events(events::Event::SwitchFound { network: network_name, process });
         found.push(FoundNetwork::new(counted, client, units(host, network), helpers.clone()));
     }
     found
@@ -399,21 +387,21 @@ impl<'a> LiveNetwork<'a> {
         (ports, planes): (Vec<Port>, Planes),
         outside: Vec<OwnedFd>,
         (check, helpers): (bool, &Helpers),
-        ui: &Ui,
-    ) -> Result<Self, Error> {
+        events: &Events,
+    ) -> Result<Self, ServeError> {
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let (lines, roster) = (Lines::of(&ports, &planes), planes.roster().clone());
         let config = Config {
             ports,
-            planes: planes.threads(&place(host, network)),
+            planes: planes.threads(&placement(host, network), events),
             discipline: network.discipline.info,
             options: network.discipline.options.clone(),
             mtu: network.mtu,
             check,
         };
-        let started = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
+        let started = Switch::start(config).map_err(|error| ServeError::Refused(with_source(&error)))?;
         let (switch, notices) = started;
-        let ui = *ui;
+        let events = events.clone();
         // It ends when the switch stops and its notices with it.
         std::thread::spawn(move || {
             let is_trouble = |event: &Event| {
@@ -421,7 +409,7 @@ impl<'a> LiveNetwork<'a> {
                 matches!(event, Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_))
             };
             for notice in notices.into_iter().filter(|notice| is_trouble(&notice.event)) {
-                tell(&names[notice.port], &notice.event, &ui);
+                events(events::Event::Port { port: names[notice.port].clone(), event: notice.event });
             }
         });
         let switch = Arc::new(switch);
@@ -440,7 +428,7 @@ impl<'a> LiveNetwork<'a> {
         self.observer.status()
     }
 
-    /// Ends the switch. Returns what it counted, also as text, and the invariant that broke, if one did.
+    /// Ends the switch. Returns what it counted, and the invariant that broke, if one did.
     pub fn end(mut self) -> Ended {
         let elapsed = Duration::from_ns(self.start.elapsed().as_nanos() as u64);
         self.observer.end();
@@ -450,23 +438,16 @@ impl<'a> LiveNetwork<'a> {
             Err(switch) => switch.count(),
         };
         let result = result(self.network, &self.lines, &report);
-        let text = text(&result, elapsed);
         let violation = report.checked.into_iter().find_map(Result::err);
-        Ended { text, result, violation: violation.map(|violation| violation.to_string()) }
+        Ended { result, elapsed, violation: violation.map(|violation| violation.to_string()) }
     }
-}
-
-/// What a switch counted, for people.
-pub fn text(of: &SwitchResult, elapsed: Duration) -> String {
-    format!("\nswitch of {}, {}\n{}", of.network, of.discipline, table(of, elapsed))
 }
 
 /// What is left of a switch.
 pub struct Ended {
-    /// For people.
-    pub text: String,
-    /// For results.
     pub result: SwitchResult,
+    /// How long it worked.
+    pub elapsed: Duration,
     /// The invariant that broke.
     pub violation: Option<String>,
 }

@@ -1,0 +1,39 @@
+//! What runs left changed that died together with their guardians. A new run must not build on it.
+
+use std::path::{Path, PathBuf};
+
+use punctual_enforce::journal::{self, Restored};
+
+use crate::error::ServeError;
+
+/// The journals of such runs.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn journals() -> Result<Vec<PathBuf>, ServeError> {
+    journal::abandoned().map_err(|error| {
+        ServeError::Refused(format!("{} cannot be read: {error}", journal::directory().display()))
+    })
+}
+
+/// Undoes the journal of a run that is over; `None` when its guardian did, which was waited for, or when the
+/// run goes on after all.
+///
+/// # Errors
+/// The journal cannot be read or undone.
+pub fn undo(path: &Path) -> Result<Option<Restored>, String> {
+    journal::restore_abandoned(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Undoes all of them; `undone` learns what was put back.
+///
+/// # Errors
+/// One cannot be undone.
+pub fn undo_all(mut undone: impl FnMut(Restored)) -> Result<(), ServeError> {
+    for path in journals()? {
+        if let Some(restored) = undo(&path).map_err(ServeError::Refused)? {
+            undone(restored);
+        }
+    }
+    Ok(())
+}

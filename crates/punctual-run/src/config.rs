@@ -1,0 +1,89 @@
+//! What to run, and how to talk to whoever runs it.
+
+use std::path::PathBuf;
+use std::time::Duration as StdDuration;
+
+use punctual_enforce::driver::Settings;
+use punctual_enforce::session::LinuxScheduler;
+use punctual_linux::Stop;
+
+use crate::events::Events;
+use crate::run::RunView;
+
+/// How domains run whose backend the host file does not specify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultBackend {
+    /// A VM under QEMU with the project's image.
+    Vm,
+    /// The guest program as a process of the host.
+    Process,
+}
+
+/// What a run adds to its host file.
+#[derive(Clone, Debug)]
+pub struct RunConfig<'a> {
+    /// This program's file, for the guardian.
+    pub program: PathBuf,
+    pub default_backend: DefaultBackend,
+    /// A scheduler of plain Linux for every pool instead of its policy.
+    pub linux: Option<LinuxScheduler>,
+    /// By the name of a domain that is a process: another program instead of the guest program. Tests put
+    /// hostile guests there.
+    pub guest_programs: &'a [(String, PathBuf)],
+    pub networks: NetworkConfig<'a>,
+    /// Start even if no processor is left for the host.
+    pub starve: bool,
+    /// How long enforcers may be silent.
+    pub silence: StdDuration,
+    /// How long a guest may take to announce itself. A VM does so when it has booted, beside its neighbours.
+    pub boot: StdDuration,
+    /// How often and how exactly enforcers look.
+    pub driver: Settings,
+    /// Make the doctor's reversible changes for the time of the run.
+    pub apply: bool,
+    /// Record what happened when, as the outcome's trace.
+    pub trace: bool,
+}
+
+impl RunConfig<'_> {
+    /// A run as the command line starts it without options; `program` is this program's file.
+    pub fn new(program: PathBuf, default_backend: DefaultBackend) -> Self {
+        RunConfig {
+            program,
+            default_backend,
+            linux: None,
+            guest_programs: &[],
+            networks: NetworkConfig::default(),
+            starve: false,
+            silence: StdDuration::from_secs(2),
+            boot: StdDuration::from_secs(60),
+            driver: Settings::default(),
+            apply: false,
+            trace: false,
+        }
+    }
+}
+
+/// The switches of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NetworkConfig<'a> {
+    /// Ports beyond the network cards, as `punctual switch --uplink` takes them.
+    pub uplinks: &'a [String],
+    /// Check invariants all the time.
+    pub check: bool,
+    /// Urgent interfaces share a plane with the others.
+    pub one_plane: bool,
+    /// Count what switches do that run already and serve networks of the host.
+    pub find_running: bool,
+}
+
+/// How a run talks.
+pub struct Hooks<'a> {
+    pub events: Events,
+    /// Called often: should the run end early?
+    pub stop: Stop,
+    /// Ends this process, when the guardian asks for the end of the run.
+    pub end: fn() -> !,
+    /// Called about twenty times a second while tasks run.
+    pub watch: &'a mut dyn FnMut(&RunView<'_>),
+}

@@ -1,0 +1,29 @@
+//! What a run, a switch or a server of sockets reports while it works. The command line prints it.
+
+use std::sync::Arc;
+
+use punctual_enforce::journal::Restored;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// What an earlier run had left changed was put back: it had died together with its guardian.
+    Undone(Restored),
+    /// What the run does next.
+    Step(String),
+    /// A network of the host file is served by a switch that runs already.
+    SwitchFound { network: String, process: i32 },
+    /// No switch serves this network of the host file.
+    SwitchMissing { network: String },
+    /// Something happened to a port of a switch.
+    Port { port: String, event: punctual_switch::Event },
+    /// Something happened to a guest with sockets of this host.
+    Sockets { domain: String, event: punctual_sockets::Event },
+    /// A thread does not run where it should, or not with its priority.
+    Misplaced(String),
+    /// An interface has no mapped ring: each of its frames takes a system call.
+    NoRing { uplink: String, error: String },
+}
+
+/// Takes events, from any thread.
+pub type Events = Arc<dyn Fn(Event) + Send + Sync>;

@@ -1,0 +1,94 @@
+//! What runs, switches and servers of sockets report, on standard error.
+
+use std::sync::Arc;
+
+use punctual_model::text::printable;
+use punctual_run::events::{Event, Events};
+use punctual_sockets::layout;
+
+use super::super::output::Ui;
+use super::{Steps, restored};
+
+/// Prints events; the steps of a run as `steps` says.
+pub fn printer(ui: &Ui, steps: &Steps) -> Events {
+    let (ui, steps) = (*ui, steps.clone());
+    Arc::new(move |event| print(&event, &steps, &ui))
+}
+
+/// Prints events of a command without steps.
+pub fn plain_printer(ui: &Ui) -> Events {
+    printer(ui, &Steps::none())
+}
+
+fn print(event: &Event, steps: &Steps, ui: &Ui) {
+    match event {
+        Event::Undone(done) => {
+            ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(done)));
+            done.failures.iter().for_each(|failure| ui.warn(&format!("not put back: {failure}")));
+        }
+        Event::Step(step) => steps.say(step),
+        Event::SwitchFound { network, process } => {
+            eprintln!("network {}: served by process {process}", printable(network));
+        }
+        Event::SwitchMissing { network } => eprintln!(
+            "network {}: no `punctual switch` is found; its ports are not in the results",
+            printable(network)
+        ),
+        Event::Port { port, event } => print_port(port, event, ui),
+        Event::Sockets { domain, event } => print_sockets(domain, event, ui),
+        Event::Misplaced(text) => ui.warn(text),
+        Event::NoRing { uplink, error } => {
+            eprintln!("uplink {uplink}: no mapped ring, a call for each frame: {error}");
+        }
+    }
+}
+
+fn print_port(port: &str, event: &punctual_switch::Event, ui: &Ui) {
+    use punctual_switch::Event;
+
+    let port = printable(port);
+    match event {
+        Event::Connected => eprintln!("{port}: connected"),
+        Event::Unaccepted(reason) => ui.warn(&format!(
+            "{port}: cannot accept a front-end: {}; it waits until the switch can",
+            printable(reason)
+        )),
+        Event::Running => eprintln!("{port}: running"),
+        Event::Assumed => ui.warn(&format!(
+            "{port}: its front-end lost the driver's features, as QEMU before 8.0 does if the driver starts \
+             while there is no switch; assuming all offered ones, as Linux accepts, until the driver restarts"
+        )),
+        Event::Disconnected(None) => eprintln!("{port}: disconnected"),
+        Event::Disconnected(Some(reason)) => {
+            ui.warn(&format!("{port}: disconnected: {}", printable(reason)));
+        }
+        Event::Broken(broken) => {
+            ui.warn(&format!("{port}: out of service until its driver resets it: {broken}"));
+        }
+    }
+}
+
+fn print_sockets(name: &str, event: &punctual_sockets::Event, ui: &Ui) {
+    use punctual_sockets::Event;
+
+    let name = printable(name);
+    match event {
+        Event::Connected => eprintln!("{name}: connected"),
+        Event::Resumed => eprintln!("{name}: served again; its sockets before are gone"),
+        Event::NotResumed(error) => ui.warn(&format!(
+            "{name}: a VM of an earlier server cannot be served before it is started again: {}",
+            printable(error)
+        )),
+        Event::Disconnected(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
+        Event::OtherVersion(version) => ui.warn(&format!(
+            "{name}: its guest's module or library speaks version {version} of the protocol and this server \
+             version {}; no socket of it is the host's",
+            layout::VERSION
+        )),
+        Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
+        Event::InvalidRing(error) => {
+            ui.warn(&format!("{name}: out of use until it is started again: {error}"))
+        }
+        Event::Failed(error) => ui.warn(&format!("{name}: {}", printable(error))),
+    }
+}
