@@ -1,5 +1,5 @@
-//! Starts a program of the user's inside a group of a session. The process that a session starts for it becomes
-//! the program.
+//! Starts a program of the user's inside a group of a session. The process that a session starts for it
+//! becomes the program.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -59,7 +59,7 @@ pub enum Error {
     Lab(String),
     /// A run in Xen failed or was refused; Xen is as it was.
     #[error(transparent)]
-    Xen(punctual_xen_run::xen::Error),
+    Xen(punctual_xen_run::error::Error),
     /// A guest did not tell what it measured, or not the truth.
     #[error("domain `{domain}`: {}: {}", verdict.fault.words(), verdict.reason)]
     Guest {

@@ -6,8 +6,9 @@ use punctual_enforce::session::LinuxScheduler;
 use punctual_linux::Stop;
 use punctual_model::Host;
 use punctual_model::Results;
-use punctual_xen_run::xen::run::RunOptions;
-use punctual_xen_run::xen::{self, Control};
+use punctual_xen_run::control::Control;
+use punctual_xen_run::error::Error as XenError;
+use punctual_xen_run::run::{self, RunOptions};
 
 use crate::live::Experiments;
 use crate::nautilus::cyclictest;
@@ -52,7 +53,7 @@ cost = "1us"
 /// How to carry the experiments out.
 pub struct XenOptions<'a> {
     /// The scheduler in Xen.
-    pub control: &'a mut dyn Control,
+    pub control: &'a mut Control,
     /// The Linux kernel of the guests.
     pub kernel: &'a Path,
     /// Memory of a guest.
@@ -122,8 +123,8 @@ impl Target for InXen<'_, '_> {
             progress: &|_| {},
             stop: self.options.stop,
         };
-        xen::run::run(host, self.options.control, &options).map_err(|error| match error {
-            xen::Error::Stopped => Error::Interrupted,
+        run::run(host, self.options.control, &options).map_err(|error| match error {
+            XenError::Stopped => Error::Interrupted,
             other => Error::Xen(other),
         })
     }

@@ -1,5 +1,5 @@
-//! The one assembly of a run: what dead runs left is undone, switches and servers of sockets start, the stages
-//! of [`crate::run`] carry the host out, and everything ends again.
+//! The one assembly of a run: undoes what dead runs left, starts switches and servers of sockets, takes the
+//! host through the stages of [`crate::run`], and ends everything again.
 
 use std::path::Path;
 

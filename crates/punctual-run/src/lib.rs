@@ -1,9 +1,9 @@
-//! A host run on this machine, from its description to its results; switches and servers of sockets for VMs that
-//! others run.
+//! A host run on this machine, from its description to its results; switches and servers of sockets for VMs
+//! that others run.
 //!
-//! [`host::run_host`] is the one assembly of a run: what a user wants is [`config::RunConfig`], what happens is
-//! reported as [`events::Event`]s. [`run`] has the stages that carry the host out. [`switch`] and [`sockets`]
-//! serve networks and sockets without a run; [`status`] is what `punctual top` shows; [`calibrate`] measures.
+//! [`host::run_host`] is the one assembly of a run: [`config::RunConfig`] is what the user wants, and the run
+//! reports [`events::Event`]s. [`run`] has the stages of a run. [`switch`] and [`sockets`] serve networks and
+//! sockets without a run; [`status`] is what `punctual top` shows; [`calibrate`] measures.
 //!
 //! The command line and the experiments of papers may depend on this crate. It reads no arguments and prints
 //! nothing.

@@ -88,7 +88,14 @@ const DIRECTION: [(&str, &[&str]); 22] = [
     ),
     (
         "punctual-xen-run",
-        &["punctual-sched", "punctual-model", "punctual-guest", "punctual-linux", "punctual-vm"],
+        &[
+            "punctual-sched",
+            "punctual-model",
+            "punctual-guest",
+            "punctual-linux",
+            "punctual-vm",
+            "punctual-xen",
+        ],
     ),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),

@@ -157,7 +157,7 @@ pub(crate) fn run_in_xen(
         row.extend(latencies(&measure(&scenario.simulate(&host)?)));
         match target.run_host(&host, None) {
             Ok(results) => row.extend(latencies(&measure(&results))),
-            Err(Error::Xen(punctual_xen_run::xen::Error::Refused(why))) => {
+            Err(Error::Xen(punctual_xen_run::error::Error::Refused(why))) => {
                 row.extend(["-"; 3].map(String::from));
                 table.notes.push(format!("{}: {why}", config.id));
             }

@@ -188,8 +188,8 @@ pub struct ChangeError {
 /// Takes the host through the stages.
 ///
 /// # Errors
-/// [`RunError::Failed`]. Where the user wanted an end, its error is [`Error::Stopped`], whatever failed because
-/// of it.
+/// [`RunError::Failed`]. Where the user wanted an end, its error is [`Error::Stopped`], whatever failed
+/// because of it.
 pub(crate) fn run<'a>(host: &'a Host, inputs: StageInputs<'a>) -> Result<Measurements, RunError> {
     let stop = inputs.stop;
     let prepared = Prepared::new(host, inputs).map_err(RunError::unchanged);

@@ -1,5 +1,5 @@
-//! The switch of a network that VMs of others use: its directory, its control socket, and ports that follow its
-//! description while it works.
+//! The switch of a network that VMs of others use: its directory, its control socket, and ports that follow
+//! its description while it works.
 
 pub mod control;
 mod directory;

@@ -92,3 +92,12 @@ impl From<calibrate::Error> for Error {
         }
     }
 }
+
+impl From<punctual_xen_run::error::Error> for Error {
+    fn from(error: punctual_xen_run::error::Error) -> Self {
+        match error {
+            punctual_xen_run::error::Error::Stopped => Error::Interrupted,
+            error => Error::Usage(error.to_string()),
+        }
+    }
+}

@@ -169,7 +169,7 @@ type InXen = fn(&mut reproduce::xen::XenOptions<'_>) -> Result<Reproduction, rep
 
 fn in_xen(args: &Args, experiments: InXen) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
-    let mut control = super::xen::control()?;
+    let mut control = punctual_xen_run::control::Control::open()?;
     Ok(experiments(&mut reproduce::xen::XenOptions {
         control: &mut control,
         kernel: &args.kernel,

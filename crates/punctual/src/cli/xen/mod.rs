@@ -1,15 +1,11 @@
 //! `punctual xen`: the scheduler inside a Xen, from its domain 0; and what was recorded there.
 
-mod hypervisor;
-mod own;
 mod pool;
 mod replay;
 mod run;
 mod set;
 mod show;
 mod timeline;
-
-use punctual_xen_run::xen::Control;
 
 use super::error::Error;
 use super::output::Ui;
@@ -39,14 +35,6 @@ enum Command {
     Set(set::Args),
     Run(run::Args),
     Replay(replay::Args),
-}
-
-/// The scheduler of the Xen below this domain 0.
-///
-/// # Errors
-/// There is none.
-pub fn control() -> Result<impl Control, Error> {
-    hypervisor::Xen::open().map(run::Asked)
 }
 
 /// Runs `punctual xen`.

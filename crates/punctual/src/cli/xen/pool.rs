@@ -1,12 +1,12 @@
 //! `punctual xen pool`: the policy of a cpupool.
 
 use punctual_xen::op::{Op, What};
+use punctual_xen_run::hypervisor::Xen;
 
 use super::super::error::Error;
 use super::super::exit;
 use super::super::input::PolicyName;
 use super::super::output::Ui;
-use super::hypervisor::Xen;
 
 /// Show or change the policy of a cpupool.
 ///
@@ -37,17 +37,17 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut xen = Xen::open()?;
     let pool = xen.cpupool(&args.pool)?;
     if args.r#break {
-        xen.ask(&pool, &mut Op::new(What::Break))?;
+        xen.scheduler_op(&pool, &mut Op::new(What::Break))?;
         return Ok(exit::OK);
     }
     if let Some(policy) = &args.policy {
         let mut op = Op::new(What::SetPool);
         op.policy.clone_from(policy);
         op.options = args.option.join(",");
-        xen.ask(&pool, &mut op)?;
+        xen.scheduler_op(&pool, &mut op)?;
     }
     let mut op = Op::new(What::GetPool);
-    xen.ask(&pool, &mut op)?;
+    xen.scheduler_op(&pool, &mut op)?;
     ui.print(format!("{}\n", super::show::heading(&pool, &op)))?;
     Ok(exit::OK)
 }

@@ -3,18 +3,14 @@
 use std::path::PathBuf;
 
 use punctual_report::{Column, json, table};
-use punctual_sched::{UnitParams, rtds};
-use punctual_xen::abi::Params;
-use punctual_xen::op::{Op, What};
-use punctual_xen_run::xen::run::{RunOptions, run as run_host};
-use punctual_xen_run::xen::{self, Control, Counts};
+use punctual_xen_run::control::Control;
+use punctual_xen_run::error as xen;
+use punctual_xen_run::run::{RunOptions, run as run_host};
 
 use super::super::error::Error;
 use super::super::input::{Changes, HostFile, Label, PolicyName};
 use super::super::output::Ui;
 use super::super::{exit, interrupt};
-use super::hypervisor::Xen;
-use super::own::OwnScheduler;
 
 /// Run a host file in guests of Xen, and put everything back.
 ///
@@ -50,7 +46,7 @@ pub struct Args {
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    let mut xen = Asked(Xen::open()?);
+    let mut control = Control::open()?;
     interrupt::be_graceful();
     let options = RunOptions {
         kernel: &args.kernel,
@@ -58,7 +54,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         progress: &|text| eprintln!("{text}"),
         stop: interrupt::stopped,
     };
-    let results = match run_host(&host, &mut xen, &options) {
+    let results = match run_host(&host, &mut control, &options) {
         Ok(results) => results,
         Err(xen::Error::Stopped) => return Err(Error::Interrupted),
         Err(_) if interrupt::stopped() => return Err(Error::Interrupted),
@@ -72,86 +68,4 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         false => ui.print(table::summary(&column.results, ui.stdout_has_colour()))?,
     }
     Ok(exit::OK)
-}
-
-/// The cpupool that Xen makes: its scheduler is the one of Xen's command line.
-const FIRST_POOL: &str = "Pool-0";
-
-/// The scheduler as a run asks it.
-pub(super) struct Asked(pub(super) Xen);
-
-impl Asked {
-    /// Xen's own scheduler, if the cpupool has one; `None`: Punctual's has it.
-    fn own(&mut self, pool: &str) -> Result<Option<OwnScheduler>, String> {
-        self.0.own_scheduler(pool).map_err(words)
-    }
-
-    fn ask(&mut self, pool: &str, op: &mut Op) -> Result<(), String> {
-        self.0.cpupool(pool).and_then(|pool| self.0.ask(&pool, op)).map_err(words)
-    }
-}
-
-fn words(error: Error) -> String {
-    match error {
-        Error::Usage(text) => text,
-        other => format!("{other:?}"),
-    }
-}
-
-impl Control for Asked {
-    fn policy(&mut self, pool: &str) -> Result<(String, String), String> {
-        if let Some(own) = self.own(pool)? {
-            return own.options(pool);
-        }
-        let mut op = Op::new(What::GetPool);
-        self.ask(pool, &mut op)?;
-        Ok((op.policy, op.options))
-    }
-
-    /// Punctual's scheduler has RTDS's number, and so its name.
-    fn scheduler(&mut self, policy: &str) -> Result<&'static str, String> {
-        match self.own(FIRST_POOL)? {
-            None => Ok(rtds::NAME),
-            Some(_) => OwnScheduler::for_policy(policy),
-        }
-    }
-
-    fn boot_policy(&mut self) -> Result<Option<&'static str>, String> {
-        Ok(self.own(FIRST_POOL)?.is_none().then_some(rtds::NAME))
-    }
-
-    fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<Option<u64>, String> {
-        if let Some(own) = self.own(pool)? {
-            return own.set_options(pool, policy, options).map(|()| None);
-        }
-        let mut op = Op { policy: policy.into(), options: options.into(), ..Op::new(What::SetPool) };
-        let ahead_ns = self.0.cpupool(pool).and_then(|pool| {
-            self.0.ask(&pool, &mut op)?;
-            self.0.clock_ahead_ns(&pool)
-        });
-        Ok(op.now_ns.checked_add_signed(-ahead_ns.map_err(words)?))
-    }
-
-    fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, Option<Counts>), String> {
-        if let Some(own) = self.own(pool)? {
-            return own.unit(domain, vcpu).map(|params| (params, None));
-        }
-        let mut op = Op { domain, vcpu, ..Op::new(What::GetUnit) };
-        self.ask(pool, &mut op)?;
-        let counts =
-            Counts { exhaustions: op.account.exhaustions, replenishments: op.account.replenishments };
-        Ok((op.params.unit_params(), Some(counts)))
-    }
-
-    fn set_unit(&mut self, pool: &str, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), String> {
-        if let Some(own) = self.own(pool)? {
-            return own.set_unit(domain, vcpu, params);
-        }
-        let params = Params::of(params);
-        self.ask(pool, &mut Op { domain, vcpu, params, ..Op::new(What::SetUnit) })
-    }
-
-    fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, String> {
-        self.0.vcpu_time_ns(domain, vcpu)
-    }
 }

@@ -5,12 +5,12 @@ use punctual_model::text::printable;
 use punctual_sched::{Duration, UnitParams};
 use punctual_xen::abi::Params;
 use punctual_xen::op::{Op, What};
+use punctual_xen_run::hypervisor::{Domain, Xen, domains};
 
 use super::super::error::Error;
 use super::super::exit;
 use super::super::input::{some_time, time};
 use super::super::output::Ui;
-use super::hypervisor::{Domain, Xen, domains};
 
 /// Set parameters of a domain's vCPUs.
 ///
@@ -81,7 +81,7 @@ pub fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
         let mut done = false;
         for pool in &pools {
             op.params = wish;
-            match xen.ask(pool, &mut op) {
+            match xen.scheduler_op(pool, &mut op) {
                 Ok(()) => done = true,
                 Err(error) if op.why != "no such vCPU in this cpupool" => refused = Some(error),
                 Err(_) => {}
@@ -89,7 +89,7 @@ pub fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
         }
         if !done {
             let nowhere = || Error::Usage(format!("no cpupool of Punctual has {}", printable(name)));
-            return Err(refused.unwrap_or_else(nowhere));
+            return Err(refused.map_or_else(nowhere, Error::from));
         }
     }
     Ok(exit::OK)

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use punctual_model::text::printable;
 use punctual_report::format::fmt_ns;
 use punctual_xen::op::{Op, What};
+use punctual_xen_run::hypervisor::{Cpupool, Domain, Xen, domains};
 use serde::Serialize;
 
 use super::super::error::Error;
 use super::super::exit;
 use super::super::output::Ui;
-use super::hypervisor::{Cpupool, Domain, Xen, domains};
 
 /// Show cpupools, their policies, and each vCPU's parameters and account.
 #[derive(clap::Args, Debug)]
@@ -55,9 +55,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut shown = Vec::new();
     for pool in xen.cpupools()? {
         let mut op = Op::new(What::GetPool);
-        match xen.ask(&pool, &mut op) {
+        match xen.scheduler_op(&pool, &mut op) {
             Ok(()) => {}
-            Err(error) if shown.is_empty() && pool.id == 0 => return Err(error),
+            Err(error) if shown.is_empty() && pool.id == 0 => return Err(error.into()),
             Err(_) => continue,
         }
         let vcpus = domains.iter().flat_map(|domain| units(&mut xen, &pool, domain)).collect();
@@ -77,7 +77,7 @@ fn units(xen: &mut Xen, pool: &Cpupool, domain: &Domain) -> Vec<Vcpu> {
     for vcpu in 0..domain.vcpus {
         let mut op = Op::new(What::GetUnit);
         (op.domain, op.vcpu) = (domain.id, vcpu);
-        if xen.ask(pool, &mut op).is_err() {
+        if xen.scheduler_op(pool, &mut op).is_err() {
             break;
         }
         units.push(Vcpu {

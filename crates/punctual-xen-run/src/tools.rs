@@ -3,13 +3,13 @@
 use std::io;
 use std::process::{Command, Stdio};
 
-use super::Error;
+use crate::error::Error;
 
 /// The standard output of a tool.
 ///
 /// # Errors
 /// It cannot be started, or it failed: with the last line of what it said.
-pub(super) fn tool(name: &str, arguments: &[&str]) -> Result<String, Error> {
+pub(crate) fn tool(name: &str, arguments: &[&str]) -> Result<String, Error> {
     let line = || format!("{name} {}", arguments.join(" "));
     let started = Command::new(name).args(arguments).stdin(Stdio::null()).output();
     let output = started.map_err(|source: io::Error| Error::Start { tool: name.into(), source })?;
@@ -24,7 +24,7 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> Result<String, Error> {
 ///
 /// # Errors
 /// As [`tool`].
-pub(super) fn runs(name: &str) -> Result<bool, Error> {
+pub(crate) fn runs(name: &str) -> Result<bool, Error> {
     Ok(is_listed(&tool("xl", &["list"])?, name))
 }
 
@@ -37,7 +37,7 @@ fn is_listed(listing: &str, name: &str) -> bool {
 ///
 /// # Errors
 /// As [`tool`], or there is none.
-pub(super) fn console(domain: u32) -> Result<String, Error> {
+pub(crate) fn console(domain: u32) -> Result<String, Error> {
     let listing = tool("xenstore-ls", &[&format!("/local/domain/{domain}/console")])?;
     let found = listing.lines().find_map(|line| line.strip_prefix("tty = "));
     found
@@ -50,7 +50,7 @@ pub(super) fn console(domain: u32) -> Result<String, Error> {
 ///
 /// # Errors
 /// As [`tool`], or there is no such pool.
-pub(super) fn processors(pool: &str) -> Result<Vec<usize>, Error> {
+pub(crate) fn processors(pool: &str) -> Result<Vec<usize>, Error> {
     let line = format!("xl cpupool-list -c {pool}");
     let said = tool("xl", &["cpupool-list", "-c", pool])?;
     of_pool(&said, pool).ok_or(Error::Tool { line, said })
@@ -66,7 +66,7 @@ fn of_pool(listing: &str, pool: &str) -> Option<Vec<usize>> {
 ///
 /// # Errors
 /// As [`tool`], or there is no such vCPU.
-pub(super) fn affinity(vcpu: u32) -> Result<String, Error> {
+pub(crate) fn affinity(vcpu: u32) -> Result<String, Error> {
     let said = tool("xl", &["vcpu-list", "0"])?;
     hard_affinity(&said, vcpu).ok_or(Error::Tool { line: "xl vcpu-list 0".into(), said })
 }

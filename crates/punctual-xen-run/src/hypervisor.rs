@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 
+use punctual_guest::os::now_ns;
 use punctual_linux::os::hypercall::Hypervisor;
 use punctual_model::text::printable;
 use punctual_xen::op::{self, Op};
-use punctual_xen_run::xen::now_ns;
 use serde::Serialize;
 
-use super::super::error::Error;
-use super::own::OwnScheduler;
+use crate::error::Error;
+use crate::own::OwnScheduler;
 
 /// `XEN_SYSCTL_cpupool_op`, and its INFO.
 const CPUPOOL_OP: u32 = 18;
@@ -60,7 +60,7 @@ impl Xen {
     pub fn open() -> Result<Xen, Error> {
         let opened = Hypervisor::open();
         opened.map(|hypervisor| Xen { hypervisor, names: BTreeMap::new() }).map_err(|error| {
-            Error::Usage(match error.kind() {
+            Error::Refused(match error.kind() {
                 io::ErrorKind::NotFound => {
                     "this Linux is not the domain 0 of a Xen: no /dev/xen/privcmd".into()
                 }
@@ -69,7 +69,7 @@ impl Xen {
         })
     }
 
-    /// All cpupools, with names that may be those of before if a number was given anew.
+    /// All cpupools, with names that may be out of date where a number was used again.
     ///
     /// # Errors
     /// When Xen does not say.
@@ -84,7 +84,7 @@ impl Xen {
             match self.hypervisor.sysctl(CPUPOOL_OP, &mut union, 24, &mut []) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pools),
-                Err(error) => return Err(Error::Usage(format!("Xen does not say its cpupools: {error}"))),
+                Err(error) => return Err(Error::Refused(format!("Xen does not say its cpupools: {error}"))),
             }
             let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| union[at + index]));
             let id = word(4);
@@ -106,7 +106,7 @@ impl Xen {
         let pools = self.cpupools()?;
         let Some(pool) = pools.iter().find(is_it) else {
             let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
-            return Err(Error::Usage(format!(
+            return Err(Error::Refused(format!(
                 "no cpupool is called `{}`; there are {}",
                 printable(name),
                 names.join(", ")
@@ -119,9 +119,9 @@ impl Xen {
     ///
     /// # Errors
     /// There is no such pool, or its scheduler is neither Punctual's nor RTDS nor Credit.
-    pub fn own_scheduler(&mut self, name: &str) -> Result<Option<OwnScheduler>, Error> {
+    pub(crate) fn own_scheduler(&mut self, name: &str) -> Result<Option<OwnScheduler>, Error> {
         let pool = self.cpupool(name)?;
-        let asked = self.ask(&pool, &mut Op::new(op::What::GetPool));
+        let asked = self.scheduler_op(&pool, &mut Op::new(op::What::GetPool));
         match (asked, OwnScheduler::of_number(pool.scheduler)) {
             (Ok(()), _) => Ok(None),
             (Err(_), Some(own)) => Ok(Some(own)),
@@ -133,33 +133,35 @@ impl Xen {
     ///
     /// # Errors
     /// Why Xen does not say.
-    pub fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, String> {
+    pub(crate) fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, Error> {
         let time = self.hypervisor.vcpu_time_ns(domain, vcpu);
-        time.map_err(|error| format!("Xen does not say how long vCPU {vcpu} of domain {domain} ran: {error}"))
+        time.map_err(|error| {
+            Error::Refused(format!("Xen does not say how long vCPU {vcpu} of domain {domain} ran: {error}"))
+        })
     }
 
     /// How far Xen's clock is ahead of domain 0's monotonic one, in ns. The cpupool is Punctual's.
     ///
     /// # Errors
-    /// As [`Xen::ask`].
+    /// As [`Xen::scheduler_op`].
     pub fn clock_ahead_ns(&mut self, pool: &Cpupool) -> Result<i64, Error> {
         let mut best = (u64::MAX, 0);
         // The shortest answer is the most exact one.
         for _ in 0..5 {
             let mut op = Op::new(op::What::GetPool);
             let before_ns = now_ns();
-            self.ask(pool, &mut op)?;
+            self.scheduler_op(pool, &mut op)?;
             let took_ns = now_ns().saturating_sub(before_ns);
             best = best.min((took_ns, op.now_ns as i64 - (before_ns + took_ns / 2) as i64));
         }
         Ok(best.1)
     }
 
-    /// Asks the scheduler of a cpupool.
+    /// Sends an operation to the scheduler of a cpupool.
     ///
     /// # Errors
     /// Its own words why not; that it is not Punctual's.
-    pub fn ask(&mut self, pool: &Cpupool, op: &mut Op) -> Result<(), Error> {
+    pub fn scheduler_op(&mut self, pool: &Cpupool, op: &mut Op) -> Result<(), Error> {
         // cpupool, scheduler, command, nothing; then the address of the payload.
         let mut union = [0; 24];
         for (index, word) in [pool.id, RTDS, PUT_INFO].into_iter().enumerate() {
@@ -175,12 +177,12 @@ impl Xen {
             // Xen's own RTDS takes any question, and answers none.
             Ok(()) if op.what != op::What::GetPool || !op.policy.is_empty() => Ok(()),
             Err(error) if !op.why.is_empty() => {
-                Err(Error::Usage(format!("{}: {} ({error})", printable(&pool.name), printable(&op.why))))
+                Err(Error::Refused(format!("{}: {} ({error})", printable(&pool.name), printable(&op.why))))
             }
             Err(error) if pool.scheduler == RTDS => {
-                Err(Error::Usage(format!("{}: Xen refuses: {error}", printable(&pool.name))))
+                Err(Error::Refused(format!("{}: Xen refuses: {error}", printable(&pool.name))))
             }
-            _ => Err(Error::Usage(format!(
+            _ => Err(Error::Refused(format!(
                 "{} has another scheduler than Punctual's: boot Xen with sched=punctual (docs/xen.md)",
                 printable(&pool.name)
             ))),
@@ -204,13 +206,13 @@ fn pool_name(id: u32) -> String {
 /// When xl cannot be run or prints something else.
 pub fn domains() -> Result<Vec<Domain>, Error> {
     let said = Command::new("xl").arg("list").output();
-    let said = said.map_err(|error| Error::Usage(format!("cannot run xl list: {error}")))?;
+    let said = said.map_err(|error| Error::Refused(format!("cannot run xl list: {error}")))?;
     if !said.status.success() {
         let why = String::from_utf8_lossy(&said.stderr);
-        return Err(Error::Usage(format!("xl list: {}", printable(why.trim()))));
+        return Err(Error::Refused(format!("xl list: {}", printable(why.trim()))));
     }
     listed(&String::from_utf8_lossy(&said.stdout))
-        .ok_or_else(|| Error::Usage("xl list prints something else than expected".into()))
+        .ok_or_else(|| Error::Refused("xl list prints something else than expected".into()))
 }
 
 /// Name, number, memory, vCPUs and more in columns, below their titles.

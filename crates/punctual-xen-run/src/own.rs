@@ -1,12 +1,12 @@
-//! Xen's own RTDS and Credit, asked through `xl sched-rtds` and `xl sched-credit`: what `punctual xen run`
-//! compares with.
+//! Xen's own RTDS and Credit, through `xl sched-rtds` and `xl sched-credit`.
 
 use std::process::{Command, Stdio};
 
+use punctual_model::file;
 use punctual_model::text::printable;
 use punctual_sched::{Duration, UnitParams, credit, rtds};
 
-use super::super::input::time;
+use crate::error::Error;
 
 /// Options of our Credit that say what Xen's always does.
 const CREDIT_IS: [&str; 8] = [
@@ -22,7 +22,7 @@ const CREDIT_IS: [&str; 8] = [
 
 /// A scheduler of Xen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnScheduler {
+pub(crate) enum OwnScheduler {
     /// `xen/common/sched/rt.c`.
     Rtds,
     /// `xen/common/sched/credit.c`.
@@ -43,11 +43,13 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// None is.
-    pub fn for_policy(policy: &str) -> Result<&'static str, String> {
+    pub fn for_policy(policy: &str) -> Result<&'static str, Error> {
         match policy {
             rtds::NAME => Ok(rtds::NAME),
             credit::NAME => Ok(credit::NAME),
-            _ => Err(format!("Xen has no `{policy}` of its own: boot it with sched=punctual (docs/xen.md)")),
+            _ => Err(Error::Refused(format!(
+                "Xen has no `{policy}` of its own: boot it with sched=punctual (docs/xen.md)"
+            ))),
         }
     }
 
@@ -62,7 +64,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// What xl says.
-    pub fn options(self, pool: &str) -> Result<(String, String), String> {
+    pub fn options(self, pool: &str) -> Result<(String, String), Error> {
         let options = match self {
             OwnScheduler::Rtds => String::new(),
             OwnScheduler::Credit => {
@@ -77,13 +79,13 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// Another policy or option than it has; what xl says.
-    pub fn set_options(self, pool: &str, policy: &str, options: &str) -> Result<(), String> {
+    pub fn set_options(self, pool: &str, policy: &str, options: &str) -> Result<(), Error> {
         if policy != self.policy() {
-            return Err(format!(
+            return Err(Error::Refused(format!(
                 "{}: Xen's own {} cannot be `{policy}`: boot Xen with sched=punctual (docs/xen.md)",
                 printable(pool),
                 self.policy()
-            ));
+            )));
         }
         let credit = self == OwnScheduler::Credit;
         for option in options.split(',').filter(|option| !option.is_empty()) {
@@ -91,17 +93,17 @@ impl OwnScheduler {
                 continue;
             }
             let given = option.split_once('=').filter(|_| credit);
-            let given = given.and_then(|(name, text)| Some((name, time(text).ok()?.as_ns())));
+            let given = given.and_then(|(name, text)| Some((name, file::parse_duration(text).ok()?.as_ns())));
             let (flag, value) = match given {
                 Some((name, ns)) if name == credit::SLICE.name => ("-t", ns / 1_000_000),
                 Some((name, ns)) if name == credit::RATELIMIT.name => ("-r", ns / 1_000),
                 _ => {
-                    return Err(format!(
+                    return Err(Error::Refused(format!(
                         "{}: Xen's own {} has no `{}`",
                         printable(pool),
                         self.policy(),
                         printable(option)
-                    ));
+                    )));
                 }
             };
             xl(&["sched-credit", "-s", "-p", pool, flag, &value.to_string()])?;
@@ -113,7 +115,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// What xl says.
-    pub fn unit(self, domain: u32, vcpu: u32) -> Result<UnitParams, String> {
+    pub fn unit(self, domain: u32, vcpu: u32) -> Result<UnitParams, Error> {
         let domain = domain.to_string();
         let line: &[&str] = match self {
             OwnScheduler::Rtds => &["sched-rtds", "-d", &domain, "-v", "all"],
@@ -131,7 +133,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// What xl says.
-    pub fn set_unit(self, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), String> {
+    pub fn set_unit(self, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), Error> {
         let params = &match self {
             OwnScheduler::Rtds => whole_rtds(params, &self.unit(domain, vcpu)?),
             OwnScheduler::Credit => params.clone(),
@@ -163,18 +165,22 @@ impl OwnScheduler {
     }
 }
 
-fn xl(arguments: &[&str]) -> Result<String, String> {
+fn xl(arguments: &[&str]) -> Result<String, Error> {
     let line = || format!("xl {}", arguments.join(" "));
     let said = Command::new("xl").args(arguments).stdin(Stdio::null()).output();
-    let said = said.map_err(|error| format!("cannot run {}: {error}", line()))?;
+    let said = said.map_err(|error| Error::Refused(format!("cannot run {}: {error}", line())))?;
     match said.status.success() {
         true => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
-        false => Err(format!("{}: {}", line(), printable(String::from_utf8_lossy(&said.stderr).trim()))),
+        false => {
+            let said = String::from_utf8_lossy(&said.stderr);
+            Err(Error::Refused(format!("{}: {}", line(), printable(said.trim()))))
+        }
     }
 }
 
-fn odd(command: &str, said: &str) -> String {
-    format!("xl {command} prints something else than expected: {}", printable(said.trim()))
+fn odd(command: &str, said: &str) -> Error {
+    let said = printable(said.trim());
+    Error::Refused(format!("xl {command} prints something else than expected: {said}"))
 }
 
 /// xl takes period, budget and extratime together: what is not given stays as it is.
@@ -250,9 +256,9 @@ mod tests {
 
     #[test]
     fn another_policy_or_option_than_it_has_is_refused() {
-        let why = OwnScheduler::Rtds.set_options("Pool-0", "deferrable", "").unwrap_err();
+        let why = OwnScheduler::Rtds.set_options("Pool-0", "deferrable", "").unwrap_err().to_string();
         assert!(why.contains("sched=punctual"), "{why}");
-        let why = OwnScheduler::Credit.set_options("Pool-0", "credit", "tick=1ms").unwrap_err();
+        let why = OwnScheduler::Credit.set_options("Pool-0", "credit", "tick=1ms").unwrap_err().to_string();
         assert_eq!(why, "Pool-0: Xen's own credit has no `tick=1ms`");
         assert!(OwnScheduler::Credit.set_options("Pool-0", "credit", "refill=negative-sum").is_err());
         assert!(OwnScheduler::Credit.set_options("Pool-0", "credit", "refill=period,boost=true").is_ok());

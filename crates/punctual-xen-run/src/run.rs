@@ -18,11 +18,13 @@ use punctual_model::results::{
     ProcessorTotals, ResultsBuilder, SchedulerTotals, Source, TaskTotals, VcpuTotals,
 };
 use punctual_model::{Host, Results};
-use punctual_sched::registry::PolicyInfo;
+use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
-use super::plan::{FIRST_POOL, MANAGER, Plan};
-use super::{Control, Counts, Error, guest, options_text, tools};
+use crate::control::{Control, Counts};
+use crate::error::Error;
+use crate::plan::{FIRST_POOL, MANAGER, Plan};
+use crate::{guest, tools};
 use punctual_linux::channel::Stop;
 use punctual_linux::machine;
 use punctual_vm::periods;
@@ -62,7 +64,7 @@ pub struct RunOptions<'a> {
 ///
 /// # Errors
 /// The host cannot be run in Xen, Xen refuses, or a guest does not do its part.
-pub fn run(host: &Host, control: &mut dyn Control, options: &RunOptions<'_>) -> Result<Results, Error> {
+pub fn run(host: &Host, control: &mut Control, options: &RunOptions<'_>) -> Result<Results, Error> {
     let plan = Plan::new(host)?;
     let mut setup = Setup::new(host, &plan, control, options)?;
     let mut guests = setup.guests(host, &plan)?;
@@ -109,7 +111,7 @@ enum Step {
 
 /// Cpupools and guests of a run.
 struct Setup<'a> {
-    control: &'a mut dyn Control,
+    control: &'a mut Control,
     options: &'a RunOptions<'a>,
     /// By pool of the host: the cpupool's name.
     pools: Vec<String>,
@@ -124,7 +126,7 @@ impl<'a> Setup<'a> {
     fn new(
         host: &Host,
         plan: &Plan,
-        control: &'a mut dyn Control,
+        control: &'a mut Control,
         options: &'a RunOptions<'a>,
     ) -> Result<Setup<'a>, Error> {
         for domain in host.domains.iter().filter(|domain| domain.name != MANAGER) {
@@ -141,7 +143,7 @@ impl<'a> Setup<'a> {
                 true => FIRST_POOL,
                 false => setup.create_pool(&pool.name, &pool.processors, pool.policy.info.name)?,
             };
-            let (policy, before) = setup.control.policy(name).map_err(Error::Refused)?;
+            let (policy, before) = setup.control.policy(name)?;
             setup.done.push(Step::Policy { pool: name.into(), policy, options: before });
             setup.pools.push(name.into());
         }
@@ -157,16 +159,16 @@ impl<'a> Setup<'a> {
     fn policies(&mut self, host: &Host) -> Result<(), Error> {
         for (name, pool) in self.pools.iter().zip(&host.pools) {
             let text = options_text(&pool.policy.options);
-            self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+            self.control.set_policy(name, pool.policy.info.name, &text)?;
         }
         Ok(())
     }
 
     /// Gives each pool the policy for booting and for reports: a VM with work runs if the processor is free.
     fn boot_policies(&mut self) -> Result<(), Error> {
-        if let Some(policy) = self.control.boot_policy().map_err(Error::Refused)? {
+        if let Some(policy) = self.control.boot_policy()? {
             for name in &self.pools {
-                self.control.set_policy(name, policy, "").map_err(Error::Refused)?;
+                self.control.set_policy(name, policy, "")?;
             }
         }
         Ok(())
@@ -178,7 +180,7 @@ impl<'a> Setup<'a> {
         processors: &[usize],
         policy: &str,
     ) -> Result<&'p str, Error> {
-        let scheduler = self.control.scheduler(policy).map_err(Error::Refused)?;
+        let scheduler = self.control.scheduler(policy)?;
         processors.iter().try_for_each(|cpu| self.take_from_first_pool(*cpu))?;
         let cpus: Vec<String> = processors.iter().map(|cpu| format!("\"{cpu}\"")).collect();
         let text = format!("name = \"{name}\"\nsched = \"{scheduler}\"\ncpus = [{}]\n", cpus.join(", "));
@@ -247,7 +249,7 @@ impl<'a> Setup<'a> {
             for (number, vcpu) in (0..).zip(&host.vcpus[domain.vcpus.clone()]) {
                 let id = self.domains[ix.0];
                 if Some(ix) == plan.manager {
-                    let (before, _) = self.control.unit(&pool, id, number).map_err(Error::Refused)?;
+                    let (before, _) = self.control.unit(&pool, id, number)?;
                     let step = Step::Unit { pool: pool.clone(), vcpu: number, params: Box::new(before) };
                     self.done.push(step);
                 }
@@ -255,7 +257,7 @@ impl<'a> Setup<'a> {
                     self.set_affinity(id, number, affinity, &host.pools[place].processors)?;
                 }
                 let params = in_full(policy, &vcpu.params);
-                self.control.set_unit(&pool, id, number, &params).map_err(Error::Refused)?;
+                self.control.set_unit(&pool, id, number, &params)?;
             }
         }
         Ok(())
@@ -352,8 +354,7 @@ impl<'a> Setup<'a> {
             }
             let asked_ns = now_ns();
             let text = options_text(&pool.policy.options);
-            let begun =
-                self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+            let begun = self.control.set_policy(name, pool.policy.info.name, &text)?;
             first = first.or(begun.map(|ns| (ns, ns.saturating_sub(asked_ns))));
         }
         let earliest_ns = now_ns() + LEAD_NS;
@@ -380,7 +381,7 @@ impl<'a> Setup<'a> {
         let mut times = Vec::new();
         for (domain, id) in host.domains.iter().zip(self.domains.clone()) {
             for vcpu in 0..domain.vcpus.len() as u32 {
-                times.push(self.control.vcpu_time_ns(id, vcpu).map_err(Error::Refused)?);
+                times.push(self.control.vcpu_time_ns(id, vcpu)?);
             }
         }
         Ok(times)
@@ -393,8 +394,7 @@ impl<'a> Setup<'a> {
             let domain = &host.domains[ix.0];
             let pool = &self.pools[host.pool_of(domain.parent).0];
             for (number, at) in (0..).zip(domain.vcpus.clone()) {
-                let (_, counted) =
-                    self.control.unit(pool, self.domains[ix.0], number).map_err(Error::Refused)?;
+                let (_, counted) = self.control.unit(pool, self.domains[ix.0], number)?;
                 counts[at] = counted.unwrap_or_default();
             }
         }
@@ -423,11 +423,9 @@ impl<'a> Setup<'a> {
                 tools::tool("xl", &["cpupool-cpu-add", FIRST_POOL, &cpu.to_string()]).map(drop)
             }
             Step::Policy { pool, policy, options } => {
-                self.control.set_policy(pool, policy, options).map(drop).map_err(Error::Refused)
+                self.control.set_policy(pool, policy, options).map(drop)
             }
-            Step::Unit { pool, vcpu, params } => {
-                self.control.set_unit(pool, 0, *vcpu, params).map_err(Error::Refused)
-            }
+            Step::Unit { pool, vcpu, params } => self.control.set_unit(pool, 0, *vcpu, params),
             Step::Affinity { vcpu, processors } => pin(0, *vcpu, processors),
         }
     }
@@ -510,6 +508,12 @@ fn in_full(policy: &PolicyInfo, params: &UnitParams) -> UnitParams {
         extratime: params.extratime.or(has_extratime.then(|| policy.extratime(params))),
         ..params.clone()
     }
+}
+
+/// Options as the scheduler reads them: `name=value,name=value`.
+fn options_text(options: &Options) -> String {
+    let text: Vec<String> = options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    text.join(",")
 }
 
 #[cfg(test)]

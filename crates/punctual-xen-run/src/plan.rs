@@ -6,17 +6,17 @@ use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::live::Backend;
 
-use super::Error;
+use crate::error::Error;
 use punctual_vm::workload;
 
 /// The domain that is there already.
-pub(super) const MANAGER: &str = "Domain-0";
+pub(crate) const MANAGER: &str = "Domain-0";
 /// The cpupool that is there already, with [`MANAGER`] in it.
-pub(super) const FIRST_POOL: &str = "Pool-0";
+pub(crate) const FIRST_POOL: &str = "Pool-0";
 
 /// A host file as cpupools and guests.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// The pool that is Xen's first one: that of [`MANAGER`].
     pub first: Option<PoolIx>,
     /// The guests, with the tasks that each is to run.

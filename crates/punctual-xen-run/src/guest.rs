@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Error, tools};
+use crate::error::Error;
+use crate::tools;
 use punctual_linux::channel::Stop;
 use punctual_vm::image::cpio::Archive;
 use punctual_vm::workload::{self, Client};
@@ -16,7 +17,7 @@ const KERNEL_LINE: &str = "console=hvc0 quiet loglevel=0 nokaslr mitigations=off
                            sysctl.kernel.sched_rt_runtime_us=-1 rdinit=/init -- fifo --console";
 
 /// The initramfs of a guest: the guest program is its first and only one.
-pub(super) fn ramdisk() -> Vec<u8> {
+pub(crate) fn ramdisk() -> Vec<u8> {
     let mut archive = Archive::default();
     archive.directory("dev");
     archive.device("dev/console", 5, 1);
@@ -25,7 +26,7 @@ pub(super) fn ramdisk() -> Vec<u8> {
 }
 
 /// The configuration of a guest for xl.
-pub(super) fn configuration(
+pub(crate) fn configuration(
     (name, vcpus, pool): (&str, usize, &str),
     (kernel, ramdisk, memory_mib): (&Path, &Path, u32),
 ) -> String {
@@ -39,7 +40,7 @@ pub(super) fn configuration(
 }
 
 /// Waits for the program in a guest to announce itself.
-pub(super) fn connect(name: &str, domain: u32, limit: Duration, stop: Stop) -> Result<Client, Error> {
+pub(crate) fn connect(name: &str, domain: u32, limit: Duration, stop: Stop) -> Result<Client, Error> {
     let path = tools::console(domain)?;
     let failed = |source| Error::File { what: format!("the console of {name} ({path})"), source };
     let terminal = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
