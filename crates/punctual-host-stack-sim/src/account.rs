@@ -8,7 +8,7 @@ use crate::request::{Request, Stamp};
 use crate::watch::{Event, Watch};
 
 impl<W: Watch> Machine<'_, W> {
-    /// Everything since the last stamp was `part`.
+    /// The request has spent the time since its last stamp on `part`.
     pub(crate) fn stamp(&mut self, request: u32, part: HostPart) {
         self.spend(request, part, self.now - self.requests[request as usize].mark);
     }
@@ -20,7 +20,7 @@ impl<W: Watch> Machine<'_, W> {
         let (server, number, began_ns) = (one.instance, one.number, one.mark);
         one.mark += ns;
         if ns > 0 {
-            self.tell(Event::Spent { server, request: number, part, began_ns, ended_ns: began_ns + ns });
+            self.observe(Event::Spent { server, request: number, part, began_ns, ended_ns: began_ns + ns });
         }
     }
 
@@ -87,6 +87,6 @@ impl<W: Watch> Machine<'_, W> {
             self.call_answered(call);
         }
         self.free.push(request);
-        self.tell(Event::Answered { server: one.instance });
+        self.observe(Event::Answered { server: one.instance });
     }
 }

@@ -17,7 +17,7 @@ use crate::watch::{Event, Watch};
 const GRO_FRAMES: u32 = 45;
 
 impl<W: Watch> Machine<'_, W> {
-    /// When the first frame of the queue came or comes.
+    /// The arrival of the first frame of the queue, past or future.
     fn first_arrival(&self, queue: usize) -> Option<u64> {
         let queue = &self.queues[queue];
         let streams = queue.streams.iter().map(|&stream| &self.streams[stream]);
@@ -25,7 +25,7 @@ impl<W: Watch> Machine<'_, W> {
         streams.chain(queue.requests.front().map(|request| request.0)).min()
     }
 
-    /// Sees to it that the queue interrupts in time.
+    /// Schedules the queue's next interrupt.
     pub(crate) fn arm_interrupt(&mut self, queue: usize) {
         if !self.queues[queue].irq_on {
             return;
@@ -51,12 +51,12 @@ impl<W: Watch> Machine<'_, W> {
         (state.irq_on, state.due, state.last_interrupt) = (false, None, Some(self.now));
         let (card, cpu) = (state.card, state.cpu);
         self.stamp_ring(queue, HostPart::CardReceive);
-        self.tell(Event::Interrupt { card, cpu });
+        self.observe(Event::Interrupt { card, cpu });
         self.touch(cpu);
         self.cpus[cpu].raised.push_back(queue);
     }
 
-    /// Everything since their last stamp was `part`, for all requests in the ring.
+    /// Stamps all requests in the ring: since their last stamp they spent their time on `part`.
     pub(crate) fn stamp_ring(&mut self, queue: usize, part: HostPart) {
         for at in 0..self.queues[queue].requests.len() {
             let request = self.queues[queue].requests[at].1;
@@ -141,7 +141,7 @@ impl<W: Watch> Machine<'_, W> {
     pub(crate) fn stream_read(&mut self, stream: usize, frames: u32) {
         let state = &mut self.streams[stream];
         if state.room == 0 {
-            // The sender hears of it after the card's delay each way.
+            // The sender learns of it after the card's delay in both directions.
             state.next = state.next.max(self.now + 2 * self.stack.costs.card.as_ns());
         }
         state.room += frames;
@@ -154,8 +154,8 @@ impl<W: Watch> Machine<'_, W> {
         self.arm_interrupt(queue);
     }
 
-    /// Processor `cpu` has sent a packet for `instance` through its card (`ixgbe_atr`): of `atr_sample` of
-    /// them, the last one's stream comes to that processor's queue from then on.
+    /// Processor `cpu` has sent a packet for `instance` through its card (`ixgbe_atr`): each
+    /// `atr_sample`-th packet moves its stream to that processor's queue.
     pub(crate) fn transmitted(&mut self, instance: usize, cpu: usize) {
         let card = self.stack.servers[self.instances[instance].server].card;
         let sample = self.stack.cards[card].atr_sample;
@@ -177,7 +177,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// The stream comes to its next queue. Nothing of it waits in the one before.
+    /// Moves the stream to its next queue. No frame of it waits in the old one.
     fn move_stream(&mut self, stream: usize) {
         let state = &mut self.streams[stream];
         let (from, to) = (state.queue, state.next_queue);
@@ -189,7 +189,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// A poll took all that there was: the interrupt is on again.
+    /// A poll has emptied the queue: its interrupt is enabled again.
     pub(crate) fn completes(&mut self, queue: usize) {
         for at in (0..self.queues[queue].streams.len()).rev() {
             self.move_stream(self.queues[queue].streams[at]);

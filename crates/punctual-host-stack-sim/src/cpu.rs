@@ -151,7 +151,7 @@ impl<W: Watch> Machine<'_, W> {
             self.switch_to(cpu, thread);
             self.push(cpu);
         } else if self.cpus[cpu].last.take().is_some() {
-            self.tell(Event::Runs { cpu, thread: None });
+            self.observe(Event::Runs { cpu, thread: None });
         }
     }
 
@@ -170,6 +170,7 @@ impl<W: Watch> Machine<'_, W> {
         let other = self.cpus[cpu].last != Some(thread);
         let cost = if other { self.varied(self.stack.costs.switch) } else { 0 };
         let state = &mut self.cpus[cpu];
+        debug_assert!(state.current.is_none(), "processor {cpu} runs a thread already");
         state.ready.remove(thread);
         (state.current, state.last) = (Some(thread), Some(thread));
         state.slice_left = SLICE.as_ns();
@@ -180,7 +181,7 @@ impl<W: Watch> Machine<'_, W> {
         one.delayed_by(cost);
         if other {
             let who = one.who;
-            self.tell(Event::Runs { cpu, thread: Some(who) });
+            self.observe(Event::Runs { cpu, thread: Some(who) });
         }
     }
 
@@ -214,7 +215,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// Does a ready thread of the processor wait for another one, rather than for an interrupt or softirq?
+    /// Does a ready thread of the processor wait for another thread, not for an interrupt or softirq?
     fn waits_for_thread(&self, cpu: usize, priority: Priority) -> bool {
         let current = self.cpus[cpu].current;
         current.is_some_and(|current| self.threads[current.index()].priority() >= priority)
@@ -245,7 +246,7 @@ impl<W: Watch> Machine<'_, W> {
         self.cpus[to].ready.put(thread, priority, vruntime, false);
     }
 
-    /// What a processor runs, or is about to run, as the scheduler sees it: interrupts are no threads.
+    /// The priority of what a processor runs, or is about to run, as the scheduler sees it: threads only.
     fn running(&self, cpu: usize) -> Option<Priority> {
         let state = &self.cpus[cpu];
         let current = state.current.map(|thread| self.threads[thread.index()].priority());
@@ -272,7 +273,7 @@ impl<W: Watch> Machine<'_, W> {
             let vruntime = self.cpus[cpu].ready.moved(&self.cpus[from].ready, one.vruntime);
             self.threads[thread.index()].vruntime = self.cpus[cpu].ready.woken(vruntime);
         }
-        self.tell(Event::Wakes { thread: who });
+        self.observe(Event::Wakes { thread: who });
         self.enqueue(thread);
     }
 

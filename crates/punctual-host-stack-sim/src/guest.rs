@@ -11,7 +11,7 @@ use crate::thread::{State, Step};
 use crate::watch::Watch;
 
 impl<W: Watch> Machine<'_, W> {
-    /// Somebody on `cpu` signals a virtual interrupt for the guest.
+    /// A context on `cpu` signals a virtual interrupt for the guest.
     pub(crate) fn signal_guest(&mut self, instance: usize, cpu: usize) {
         match self.kworkers.get_mut(cpu) {
             None => self.interrupt_guest(instance),
@@ -49,7 +49,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// An event for the guest's idle process: nothing is interrupted.
+    /// An event for the guest's idle process, without an interrupt.
     pub(crate) fn notify_guest(&mut self, instance: usize) {
         let thread = self.instances[instance].main;
         self.wake(thread);
@@ -70,7 +70,7 @@ impl<W: Watch> Machine<'_, W> {
             }
             return self.begin(thread, Step::Enter, cost, 0);
         }
-        if let Some(sent) = guest.untold.take() {
+        if let Some(sent) = guest.unnotified.take() {
             let cost = self.varied(costs.vm_exit);
             return self.begin(thread, Step::Kick(sent), cost, 0);
         }
@@ -95,8 +95,8 @@ impl<W: Watch> Machine<'_, W> {
         self.guest_process(thread, instance);
     }
 
-    /// Is there something for which a vCPU that has halted enters its VM? A packet in the guest's memory is
-    /// nothing before its interrupt (`kvm_vcpu_check_block`).
+    /// Does a halted vCPU have a reason to enter its VM? A packet in the guest's memory is none before its
+    /// interrupt (`kvm_vcpu_check_block`).
     fn has_work(&self, instance: usize) -> bool {
         let one = &self.instances[instance];
         one.guest.interrupt || (one.path == Path::RtOutsourcing && !one.socket.is_empty())
@@ -235,12 +235,12 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// The guest hands a packet to its card. It leaves the VM to tell the vNIC thread if that sleeps.
+    /// The guest hands a packet to its card. It leaves the VM to notify the vNIC thread if that sleeps.
     fn guest_sends(&mut self, instance: usize, sent: Sent) {
         let vnic = self.instances[instance].vnic;
         let sleeps = vnic.is_some_and(|vnic| self.threads[vnic.index()].state == State::Sleeping);
         if sleeps {
-            self.instances[instance].guest.untold = Some(sent);
+            self.instances[instance].guest.unnotified = Some(sent);
         } else {
             self.instances[instance].outgoing.push_back(sent);
         }

@@ -54,6 +54,6 @@ pub(crate) struct Guest {
     pub(crate) process_runs: bool,
     /// The process's step that an interrupt preempted.
     pub(crate) preempted: Option<(Step, u64, u64, u64)>,
-    /// What the guest has handed to its card and not told the vNIC thread of.
-    pub(crate) untold: Option<Sent>,
+    /// A packet that the guest has handed to its card before it notified the vNIC thread.
+    pub(crate) unnotified: Option<Sent>,
 }

@@ -95,7 +95,7 @@ impl<W: Watch> Machine<'_, W> {
         self.heap.push(Reverse((time, self.sequence, what)));
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn observe(&mut self, event: Event) {
         self.watch.event(self.now, event);
     }
 

@@ -6,7 +6,7 @@ use punctual_sched::Duration;
 
 /// Payload of a frame of a stream: 1500 bytes less 52 of TCP/IP with timestamps.
 pub(crate) const FRAME_BYTES: u32 = 1448;
-/// What a packet is for.
+/// What a packet carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload {
     /// A request: index into the requests.

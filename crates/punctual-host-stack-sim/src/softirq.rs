@@ -1,4 +1,4 @@
-//! Actions (`net_rx_action`), whoever runs them: a softirq on return from an interrupt, or a thread.
+//! Actions (`net_rx_action`) in all their contexts: a softirq on return from an interrupt, or a thread.
 
 use punctual_host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
 use punctual_host_stack::{Load, Path, Priority};
@@ -123,7 +123,7 @@ impl<W: Watch> Machine<'_, W> {
                 }
                 let card = self.queues[queue].card;
                 let cost = self.varied(frames);
-                self.tell(Event::Polled { card, frames: count });
+                self.observe(Event::Polled { card, frames: count });
                 (count, cost)
             }
             Device::Backlog(backlog) => {
@@ -224,7 +224,7 @@ impl<W: Watch> Machine<'_, W> {
         thread.map_or(0, |thread| self.threads[thread.index()].cpu)
     }
 
-    /// The poll under way has taken care of its packets.
+    /// The poll under way has handled its packets.
     fn poll_ends(&mut self, at: usize) -> Option<u64> {
         let now = Instant::from_ns(self.now);
         let (count, device) = (self.actions[at].count, self.actions[at].device);

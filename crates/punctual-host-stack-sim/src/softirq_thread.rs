@@ -29,17 +29,17 @@ impl<W: Watch> Machine<'_, W> {
                 Some((lock, Taken::Waits { holder })) => {
                     self.threads[thread.index()].state = State::Blocked;
                     let other = self.threads[holder.index()].who;
-                    self.tell(Event::WaitsForLock { thread: who, holder: other });
+                    self.observe(Event::WaitsForLock { thread: who, holder: other });
                     let inherited = self.locks[lock].inherited();
                     return self.inherit(holder, inherited);
                 }
-                Some((_, Taken::Held)) => self.tell(Event::Locks { thread: who }),
+                Some((_, Taken::Held)) => self.observe(Event::Locks { thread: who }),
                 None => {}
             }
             self.softirq_phase(thread, Phase::Runs);
         }
         if softirq.lock.is_some() && self.is_done(softirq.list) {
-            // Somebody else has taken care of it meanwhile.
+            // Another thread has emptied the list.
             return self.action_over(thread, softirq);
         }
         match self.action_step(softirq.list) {
@@ -54,7 +54,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// The thread's action is over: it lets the lock go.
+    /// The thread's action is over: it releases the lock.
     fn action_over(&mut self, thread: ThreadId, mut softirq: ThreadSoftirq) {
         let cpu = self.threads[thread.index()].cpu;
         let pending = self.lists[softirq.list].is_pending();
@@ -77,7 +77,7 @@ impl<W: Watch> Machine<'_, W> {
         self.threads[thread.index()].softirq = goes_on.then_some(softirq);
         if let Some(lock) = softirq.lock {
             let who = self.threads[thread.index()].who;
-            self.tell(Event::Unlocks { thread: who });
+            self.observe(Event::Unlocks { thread: who });
             let next = self.locks[lock].release();
             self.inherit(thread, Priority::FAIR);
             if let Some(next) = next {
@@ -90,7 +90,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// Does a thread that lets the lock go take it again before its first waiter (`rt_mutex`: a more urgent
+    /// Does a thread that releases the lock take it again before its first waiter (`rt_mutex`: a more urgent
     /// thread steals it, and so does a fair one from a fair one)?
     fn steals(&self, thread: ThreadId, lock: Option<usize>) -> bool {
         let own = self.threads[thread.index()].own;
@@ -103,14 +103,14 @@ impl<W: Watch> Machine<'_, W> {
     fn lock_granted(&mut self, lock: usize, thread: ThreadId) {
         let who = self.threads[thread.index()].who;
         self.softirq_phase(thread, Phase::Runs);
-        self.tell(Event::Locks { thread: who });
+        self.observe(Event::Locks { thread: who });
         self.stamp_lock_wait(who);
         let inherited = self.locks[lock].inherited();
         self.threads[thread.index()].inherited = inherited;
         self.enqueue(thread);
     }
 
-    /// The requests for whose sake the thread waited.
+    /// Stamps the requests that the thread serves: they waited for the lock with it.
     fn stamp_lock_wait(&mut self, who: Who) {
         match who {
             Who::Irq(card, cpu) | Who::Napi(card, cpu) => {

@@ -40,7 +40,7 @@ pub(crate) enum Step {
     GuestInterrupt,
     /// The guest's protocols.
     GuestStack(Packet),
-    /// The guest tells the vNIC thread.
+    /// The guest notifies the vNIC thread.
     Kick(Sent),
     /// The vCPU leaves the VM to sleep.
     Halt,

@@ -3,7 +3,7 @@
 use punctual_host_stack::Who;
 use punctual_model::results::HostPart;
 
-/// What happens, for whoever watches.
+/// Something that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The card's queue interrupts the processor.
@@ -29,7 +29,7 @@ pub enum Event {
     WaitsForLock {
         /// The thread.
         thread: Who,
-        /// Who holds it, and has at least the waiting thread's priority now.
+        /// The holder, which has at least the waiting thread's priority from now on.
         holder: Who,
     },
     /// The thread holds the softirq lock.
@@ -37,7 +37,7 @@ pub enum Event {
         /// The thread.
         thread: Who,
     },
-    /// The thread lets the softirq lock go.
+    /// The thread releases the softirq lock.
     Unlocks {
         /// The thread.
         thread: Who,
@@ -69,7 +69,7 @@ pub enum Event {
     },
 }
 
-/// Is told what happens in a host's network stack, in order.
+/// Observes what happens in a host's network stack, in order.
 pub trait Watch {
     /// `event` happens at `now_ns` after the start.
     fn event(&mut self, now_ns: u64, event: Event);

@@ -10,7 +10,7 @@ pub struct StackCosts {
     pub card: Duration,
     /// A hard IRQ.
     pub hard_irq: Duration,
-    /// A processor changes its thread.
+    /// A switch to another thread.
     pub switch: Duration,
     /// An IRQ thread before its softirq.
     pub irq_thread: Duration,
@@ -18,9 +18,9 @@ pub struct StackCosts {
     pub irq_thread_end: Duration,
     /// A softirq action, once.
     pub softirq: Duration,
-    /// The driver, a frame.
+    /// The driver, for a frame.
     pub frame: Duration,
-    /// The bridge and the queue of a VM's interface, a packet.
+    /// The bridge and the queue of a VM's interface, for a packet.
     pub bridge: Duration,
     /// Protocols of a packet that is received, up to its socket, in the host or in a guest.
     pub protocol: Duration,
@@ -34,7 +34,7 @@ pub struct StackCosts {
     pub copy_per_kib: Duration,
     /// The vNIC thread gives a packet to its VM, without the copy.
     pub vnic_receive: Duration,
-    /// Each further buffer that a packet needs in its VM, to whoever fills it and to whoever takes it.
+    /// Each buffer of a packet in its VM beyond the first: once for the vNIC thread, once for the guest.
     pub virtio_buffer: Duration,
     /// The vNIC thread takes a packet from its VM.
     pub vnic_send: Duration,
@@ -42,7 +42,7 @@ pub struct StackCosts {
     pub vnic_wake: Duration,
     /// The vNIC thread before it sleeps.
     pub vnic_end: Duration,
-    /// A vCPU thread that slept, before it enters the VM.
+    /// A vCPU thread that wakes up, before it enters the VM.
     pub vcpu_wake: Duration,
     /// Entering a VM.
     pub vm_entry: Duration,
@@ -50,17 +50,17 @@ pub struct StackCosts {
     pub vm_exit: Duration,
     /// A guest's interrupt handler.
     pub guest_interrupt: Duration,
-    /// A guest changes its process.
+    /// A guest's switch to another process.
     pub guest_switch: Duration,
     /// A socket call to the host (VMRPC), beside leaving and entering the VM.
     pub socket_call: Duration,
     /// How much longer the host's kernel steps take with PREEMPT_RT, in millionths.
     pub preempt_rt_ppm: u32,
-    /// Every cost varies: uniformly by at most this, more or less, in millionths.
+    /// Every cost varies uniformly by at most this share in both directions, in millionths.
     pub jitter_ppm: u32,
-    /// So many of a million wake-ups of a vCPU are late.
+    /// Late wake-ups in a million of a vCPU.
     pub late_ppm: u32,
-    /// By how much those are late.
+    /// Delay of a late wake-up.
     pub late: Duration,
 }
 

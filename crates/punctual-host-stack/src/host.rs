@@ -27,15 +27,15 @@ pub struct HostStack {
     pub rtnet_prio: Priority,
     /// Under [`Method::Exclusive`]: processors that only cards and threads with a priority use, ascending.
     pub exclusive: Vec<usize>,
-    /// Who goes on when an action in a thread leaves something on its list.
+    /// What does the rest when an action in a thread leaves something on its list.
     pub softirq_rest: SoftirqRest,
-    /// Who puts virtual interrupts into VMs.
+    /// What injects virtual interrupts into VMs.
     pub injection: Injection,
-    /// Distance of two timer ticks.
+    /// Time between two timer ticks.
     pub jiffy: Duration,
     /// Costs of the steps.
     pub costs: StackCosts,
-    /// The last-level cache; `None`: others' copies cost nothing.
+    /// The last-level cache; `None`: copies evict nothing.
     pub cache: Option<Cache>,
     /// Network cards.
     pub cards: Vec<Card>,
@@ -81,12 +81,12 @@ impl HostStack {
     }
 }
 
-/// What follows an action that a thread ran under the softirq lock, when its list is not empty.
+/// What follows an action of a thread under the softirq lock, when its list is not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SoftirqRest {
-    /// ksoftirqd has the rest: PREEMPT_RT since January 2016 (`__raise_softirq_irqoff_ksoft`).
+    /// ksoftirqd does the rest: PREEMPT_RT since January 2016 (`__raise_softirq_irqoff_ksoft`).
     Ksoftirqd,
-    /// The same thread goes on until the list is empty: PREEMPT_RT before that, 4.1 among it
+    /// The same thread continues until the list is empty: PREEMPT_RT until then, such as 4.1
     /// (`do_current_softirqs`).
     Thread,
 }
@@ -104,10 +104,10 @@ impl SoftirqRest {
     }
 }
 
-/// Who puts a virtual interrupt into a VM.
+/// What injects a virtual interrupt into a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Injection {
-    /// Whoever signals it: KVM's way for message-signalled interrupts (`irqfd_wakeup`).
+    /// The context that signals it: KVM's way for message-signalled interrupts (`irqfd_wakeup`).
     Direct,
     /// A kworker of the fair class on the same processor: KVM's way for all others (`irqfd_inject`).
     Kworker,
@@ -131,20 +131,20 @@ impl Injection {
 pub struct Card {
     /// Name.
     pub name: String,
-    /// Live: the network device that it stands for.
+    /// The network device of `punctual host-stack`.
     pub device: String,
     /// Priority of its IRQ threads and NAPI threads.
     pub priority: Priority,
-    /// Processors that it interrupts, a queue each, ascending.
+    /// Processors that it interrupts, with a queue for each, ascending.
     pub processors: Vec<usize>,
     /// Bits per second.
     pub bandwidth_bps: u64,
-    /// Least distance of two interrupts of a queue.
+    /// Least time between two interrupts of a queue.
     pub coalesce: Duration,
-    /// Frames that wait in a queue at most.
+    /// Frames that a queue holds.
     pub ring_slots: u32,
-    /// After so many packets that a processor has sent through it, the stream of the last one comes to that
-    /// processor's queue (Intel's Application Targeted Routing); 0: it stays where it is.
+    /// N: each N-th packet that a processor sends through the card moves its stream to that processor's queue
+    /// (Intel's Application Targeted Routing); 0: streams stay where they are.
     pub atr_sample: u32,
 }
 
@@ -203,16 +203,16 @@ pub struct Server {
     pub priority: Priority,
     /// Priority of its vNIC thread.
     pub vnic_priority: Priority,
-    /// How many of them there are, each with a client and threads of its own.
+    /// Number of such servers, each with its own client and threads.
     pub count: u32,
-    /// When its client begins.
+    /// Start of its client.
     pub start: Duration,
     /// What its client sends.
     pub load: Load,
 }
 
-/// The requests of a call: groups that are sent together, each when all of the group before are answered and
-/// the clients have taken `turnaround`.
+/// The requests of a call, in groups. A group is sent `turnaround` after all requests of the previous group
+/// are answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
     /// Which requests.
@@ -247,11 +247,10 @@ impl CallKind {
     }
 }
 
-/// Requests of another kind among a server's: it serves them as all others, and they are not in its
-/// response times.
+/// Requests of another kind: the server serves them like all others, but its response times leave them out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OtherRequests {
-    /// So many of a million requests.
+    /// Such requests in a million.
     pub ppm: u32,
     /// Length of such a request in bytes.
     pub bytes: u32,
@@ -264,7 +263,7 @@ pub struct OtherRequests {
 pub enum Load {
     /// Requests, each answered.
     Requests {
-        /// Distance of two requests: uniformly distributed from `gap_min` to `gap_max`.
+        /// Time between two requests: uniformly distributed from `gap_min` to `gap_max`.
         gap_min: Duration,
         /// See `gap_min`.
         gap_max: Duration,
@@ -272,18 +271,18 @@ pub enum Load {
         bytes: u32,
         /// Length of an answer in bytes.
         reply_bytes: u32,
-        /// What the process does for each.
+        /// Processor time of the process for each.
         service: Duration,
-        /// Reads from memory that this needs when everything it uses is evicted.
+        /// Reads from memory of the process when everything that it uses is evicted.
         lines: u32,
-        /// Requests come as calls, the distance of which is `gap_min` to `gap_max`; `None`: one by one.
+        /// Requests come as calls, `gap_min` to `gap_max` apart; `None`: one by one.
         call: Option<Call>,
         /// Some requests are of another kind.
         other: Option<OtherRequests>,
     },
     /// A TCP stream as fast as the link and the receiver allow.
     Stream {
-        /// Packets on their way or unread at most: the receiver's window.
+        /// Most packets in flight or unread: the receiver's window.
         window: u32,
     },
 }
@@ -308,7 +307,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// What it is called on `stack`.
+    /// Its name on `stack`.
     pub fn name(self, stack: &HostStack) -> String {
         let card = |card: usize| stack.cards.get(card).map_or("card", |card| card.name.as_str());
         match self {

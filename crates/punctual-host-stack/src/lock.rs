@@ -7,7 +7,7 @@
 //! - A thread that finds the lock held waits. Waiters are in the order of their priority, equal ones in the
 //!   order in which they came.
 //! - The holder runs with the greater of its own priority and that of its most urgent waiter.
-//! - On release the most urgent waiter becomes the holder, and the one before has its own priority again.
+//! - On release the most urgent waiter becomes the holder, and the previous holder gets its own priority back.
 
 use alloc::vec::Vec;
 
@@ -21,14 +21,14 @@ pub struct PiLock {
     waiters: Vec<(Priority, ThreadId)>,
 }
 
-/// What taking the lock came to.
+/// The outcome of taking the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
     /// The thread holds it.
     Held,
     /// The thread waits for the holder, which runs with at least the thread's priority now.
     Waits {
-        /// Who holds it.
+        /// The holder.
         holder: ThreadId,
     },
 }
@@ -39,7 +39,7 @@ impl PiLock {
         PiLock { holder: None, waiters: Vec::with_capacity(threads) }
     }
 
-    /// Who holds it.
+    /// The thread that holds the lock.
     pub fn holder(&self) -> Option<ThreadId> {
         self.holder
     }
@@ -56,13 +56,16 @@ impl PiLock {
             return Taken::Held;
         };
         debug_assert!(holder != thread, "the lock is taken twice");
+        debug_assert!(self.waiters.iter().all(|waiter| waiter.1 != thread), "the thread waits twice");
         let at = self.waiters.partition_point(|waiter| waiter.0 >= priority);
         self.waiters.insert(at, (priority, thread));
         Taken::Waits { holder }
     }
 
-    /// The holder lets it go. Returns the thread that holds it now.
+    /// The holder releases the lock. Returns the next holder.
     pub fn release(&mut self) -> Option<ThreadId> {
+        debug_assert!(self.holder.is_some(), "a free lock is released");
+        debug_assert!(self.waiters.is_sorted_by(|a, b| a.0 >= b.0), "waiters stand by priority");
         self.holder = (!self.waiters.is_empty()).then(|| self.waiters.remove(0).1);
         self.holder
     }

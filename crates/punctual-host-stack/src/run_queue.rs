@@ -12,7 +12,7 @@
 //!   that is ahead of it by more than [`WAKEUP_GRANULARITY`].
 //! - **Where a real-time thread runs** (`select_task_rq_rt`): on its last processor, unless a thread as
 //!   urgent runs there; then on the one whose thread is least urgent, if that is less urgent. Interrupts and
-//!   softirqs on return from them are no threads: Linux does not see them here.
+//!   softirqs on return from them are not threads: Linux does not look at them here.
 //! - **Where a fair thread runs** (`select_idle_sibling`): on its last processor if that is idle, else on any
 //!   idle one, else on its last one.
 
@@ -53,7 +53,7 @@ impl RunQueue {
         RunQueue { ready: Vec::with_capacity(threads), vruntime_min: 0 }
     }
 
-    /// Puts a ready thread in; `preempted`: it ran until now.
+    /// Adds a ready thread; `preempted`: it ran until now.
     pub fn put(&mut self, thread: ThreadId, priority: Priority, vruntime: u64, preempted: bool) {
         let at = self.ready.partition_point(|other| match other.priority.cmp(&priority) {
             core::cmp::Ordering::Greater => true,
@@ -61,10 +61,12 @@ impl RunQueue {
             core::cmp::Ordering::Equal if priority.is_fair() => other.vruntime <= vruntime,
             core::cmp::Ordering::Equal => !preempted,
         });
+        debug_assert!(self.ready.iter().all(|ready| ready.thread != thread), "{thread:?} is ready twice");
         self.ready.insert(at, Ready { thread, priority, vruntime });
+        debug_assert!(self.ready.is_sorted_by(|a, b| a.priority >= b.priority), "by priority");
     }
 
-    /// Takes the thread out, when it is in.
+    /// Removes the thread. False when it is not in the queue.
     pub fn remove(&mut self, thread: ThreadId) -> bool {
         let at = self.ready.iter().position(|ready| ready.thread == thread);
         at.map(|at| self.ready.remove(at)).is_some()

@@ -18,8 +18,8 @@
 //! - **What is left** makes the next list: devices that were not polled, then those scheduled meanwhile, then
 //!   those to be polled again. So a device that used up its weight stands behind one that came meanwhile.
 //! - **A softirq** on return from an interrupt repeats actions while the list is not empty, up to
-//!   [`RESTARTS`] times, for 2 ms, and only while no thread must run (`need_resched`). Then ksoftirqd has the
-//!   rest.
+//!   [`RESTARTS`] times, for 2 ms, and only while no thread must run (`need_resched`). Then ksoftirqd does
+//!   the rest.
 
 use alloc::collections::VecDeque;
 
@@ -71,11 +71,11 @@ pub enum Round {
 /// What follows an action of a softirq on return from an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
-    /// Nothing is left to do.
+    /// The list is empty.
     Done,
     /// The next action.
     Again,
-    /// ksoftirqd does what is left.
+    /// ksoftirqd does the rest.
     Ksoftirqd,
 }
 
@@ -139,6 +139,8 @@ impl PollList {
 
     /// The poll under way took `packets` off its device, at most [`WEIGHT`].
     pub fn polled(&mut self, now: Instant, packets: u32) -> Round {
+        debug_assert!(self.polling.is_some(), "no poll is under way");
+        debug_assert!(packets <= WEIGHT, "a poll takes at most {WEIGHT} packets, not {packets}");
         if let (Some(device), true) = (self.polling.take(), packets >= WEIGHT) {
             self.again.push_back(device);
         }
@@ -151,6 +153,7 @@ impl PollList {
 
     /// Ends the action and makes the next list of what is left. True when there is something on it.
     pub fn finish(&mut self) -> bool {
+        debug_assert!(self.polling.is_none(), "a poll is under way");
         self.taken.append(&mut self.waiting);
         self.taken.append(&mut self.again);
         core::mem::swap(&mut self.taken, &mut self.waiting);

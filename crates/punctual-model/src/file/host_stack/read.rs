@@ -16,7 +16,7 @@ use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::tree::Table;
 
-/// What a host with `[host_stack]` has not: its own Linux has all processors.
+/// Keys of hosts with pools: with `[host_stack]`, host Linux schedules all processors.
 const OTHERS: [&str; 5] = ["pool", "domain", "network", "flow", "chain"];
 
 /// What stands outside `[host_stack]`.
@@ -33,8 +33,12 @@ pub(crate) fn read(root: Section<'_>, head: StackHead, errors: &mut Errors) -> O
     let processors = head.processors;
     for key in OTHERS {
         if let Some(entry) = root.get(key) {
-            let message = format!("`{key}` stands beside `host_stack`");
-            errors.add(entry.key_place, message, "expected one of them: host Linux has all processors");
+            let message = format!("`{key}` and `host_stack` exclude each other");
+            errors.add(
+                entry.key_place,
+                message,
+                "expected one of them: with `host_stack`, host Linux schedules all processors",
+            );
         }
     }
     let method = section.word("method", errors).unwrap_or(section.default("method"));
@@ -46,7 +50,7 @@ pub(crate) fn read(root: Section<'_>, head: StackHead, errors: &mut Errors) -> O
         exclusive.map_or(vec![processors - 1], |list| list.into_iter().map(|(n, _)| n).collect());
     exclusive.sort_unstable();
     if method == Method::Exclusive && exclusive.len() == processors {
-        let message = "no processor is left for what has no priority";
+        let message = "no processor is left for cards and threads without a priority";
         errors.add(section.place_of("exclusive"), message, "expected a processor outside `exclusive`");
     }
     let cards: Vec<Card> =
@@ -177,7 +181,7 @@ fn read_card(section: Section<'_>, processors: usize, errors: &mut Errors) -> Ca
     }
 }
 
-/// Keys that only some servers have, and what the value of the other key must be.
+/// Keys that belong to one kind of load, with the load.
 const KEYS_OF_LOADS: [(&str, &str); 12] = [
     ("gap_min", "requests"),
     ("gap_max", "requests"),
@@ -243,10 +247,10 @@ fn requests(section: Section<'_>, errors: &mut Errors) -> Load {
     }
 }
 
-/// Adds an error for each of `keys` that stands where `of`, which they belong to, does not.
+/// Adds an error for each of `keys` that is there without the key `of`.
 fn belong_to(section: Section<'_>, of: &str, keys: &[&'static str], errors: &mut Errors) {
     for entry in keys.iter().filter_map(|&key| section.get(key)).filter(|_| section.get(of).is_none()) {
-        let message = format!("`{}` stands without `{of}`", entry.key);
+        let message = format!("`{}` needs `{of}`", entry.key);
         errors.add(entry.key_place, message, format!("expected `{of}` beside it"));
     }
 }
