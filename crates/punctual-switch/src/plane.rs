@@ -10,7 +10,7 @@
 //!   them.
 //! - **Egress** (`egress.rs`): TX passes a packet on, softnet reports the receiver's free buffers, RX copies
 //!   the frame from guest to guest and returns the sender's buffers.
-//! - **Notification** (`notify.rs`): publishing a used index and signalling a driver costs more than a stage,
+//! - **Notification** (`notify.rs`, `pending.rs`): publishing a used index and signalling a driver costs more than a stage,
 //!   so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It notifies before it
 //!   carries anything less urgent, and before it waits.
 //! - **Commands** (`commands.rs`) from the control thread come through the mailbox.
@@ -32,6 +32,7 @@ mod commands;
 mod egress;
 mod ingress;
 mod notify;
+mod pending;
 pub(crate) mod step_times;
 mod timed;
 
@@ -43,7 +44,7 @@ use punctual_net::{Discipline, InterfaceParams, Next, Stage};
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
 
-use self::notify::PendingNotify;
+use self::pending::PendingNotify;
 use self::step_times::{PublishTime, StepTimes};
 use crate::budget::{Meter, PlaneBudget};
 use crate::check::{Checker, Violation};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use punctual_net::{Discipline, Fate, InterfaceId, Packet, Stage, Step};
 
 use super::Plane;
-use super::notify::NOTIFY_BATCH_MAX;
+use super::pending::NOTIFY_BATCH_MAX;
 use crate::error::{DeliverError, RingError};
 use crate::event::{Event, Notice};
 use crate::limits::IN_FLIGHT_MAX;

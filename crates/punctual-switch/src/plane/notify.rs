@@ -1,37 +1,10 @@
 //! Notification: publishes used indices and signals the drivers that ask for it.
 
 use punctual_net::Discipline;
-use punctual_sched::Instant;
 
 use super::Plane;
-use crate::limits::PORTS_MAX;
 use crate::ring::publish_barrier;
 use crate::session::{RX, TX};
-
-/// Deliveries that are notified together.
-pub(super) const NOTIFY_BATCH_MAX: usize = 8;
-
-/// What the drivers have not been notified of.
-#[derive(Debug)]
-pub(super) struct PendingNotify {
-    /// By queue: ports with used entries that are not published.
-    pub(super) ports: [Vec<usize>; 2],
-    /// Deliveries: the sender, and when the frame arrived.
-    pub(super) deliveries: Vec<(usize, Instant)>,
-    /// Of the most urgent delivery.
-    pub(super) urgency: u64,
-}
-
-impl PendingNotify {
-    pub(super) fn new() -> Self {
-        let none = || Vec::with_capacity(PORTS_MAX);
-        PendingNotify {
-            ports: [none(), none()],
-            deliveries: Vec::with_capacity(NOTIFY_BATCH_MAX),
-            urgency: u64::MAX,
-        }
-    }
-}
 
 impl<D: Discipline> Plane<D> {
     /// Notifies all drivers with pending entries.
