@@ -11,13 +11,13 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_model::sockets::Sockets;
-use punctual_sockets::{Counts, Segments};
-use punctual_sockets::call::{Response, Call, Op};
+use punctual_sockets::call::{Call, Op, Response};
 use punctual_sockets::layout;
 use punctual_sockets::memory::Shared;
 use punctual_sockets::queue::{Geometry, GuestQueues, HostQueues, Words};
 use punctual_sockets::table::Table;
 use punctual_sockets::testing::request;
+use punctual_sockets::{Counts, Segments};
 use rustix::event::epoll;
 
 const SOCKETS_MAX: u32 = 8;
