@@ -259,7 +259,7 @@ case $mode in
         wait_for without
         wait "$server" || status=1
         serve
-        until grep -q 'served again' "$scratch/told"; do sleep 0.1; done
+        until grep -q 'reconnected' "$scratch/told"; do sleep 0.1; done
         kill -KILL "$server"
         wait "$server" 2>/dev/null || true
         serve

@@ -133,6 +133,6 @@ fn reversible_changes(host: &Host) -> Result<Vec<Change>, ServeError> {
     let own = host.pools.iter().flat_map(|pool| pool.processors.iter().copied());
     let processors = own.chain(others).collect();
     let findings = doctor::examine(Root::new(Path::new("/")), Some(processors))
-        .map_err(|error| ServeError::Refused(format!("this is no running Linux: {error}")))?;
+        .map_err(|error| ServeError::Refused(format!("this is not a running Linux system: {error}")))?;
     Ok(doctor::reversible_changes(&findings))
 }

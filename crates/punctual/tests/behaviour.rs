@@ -472,7 +472,8 @@ fn the_doctor_explains_a_check_and_takes_the_processors_from_a_host_file() {
     assert_eq!(findings["pool"], Value::from(vec![0]));
     let nowhere = run(&["doctor", "--root", "/nowhere"]);
     assert_eq!(nowhere.status.code(), Some(2));
-    let expected = "error: /nowhere is no running Linux: /sys/devices/system/cpu/online: no such file\n";
+    let expected =
+        "error: /nowhere is not a running Linux system: /sys/devices/system/cpu/online: no such file\n";
     assert_eq!(String::from_utf8_lossy(&nowhere.stderr), expected);
 }
 

@@ -1,4 +1,4 @@
-//! `punctual attach`: what runs already, put under the policies of a host file.
+//! `punctual attach`: puts running VMs and processes under the policies of a host file.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ use super::live::{EnforcementArgs, Steps, evidence, run_and_record, scheduler_of
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
-/// Put running VMs, processes or threads under the policies of a host file, and let them go at the end.
+/// Put running VMs, processes or threads under the policies of a host file until the command ends.
 ///
-/// Every domain of the file says by `attach` what it stands for: QEMU by its QMP socket or process, a libvirt
-/// domain, Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C, or after the file's `duration` or
-/// --duration if there is one; nothing that was attached to is ended, and every thread has its scheduling
+/// Each domain of the file names its target by `attach`: QEMU by its QMP socket or process, a libvirt domain,
+/// Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C, or after the file's `duration` or
+/// --duration if there is one. The targets keep running, and every thread gets its scheduling parameters
 /// back.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -47,7 +47,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
     if let Some(domain) = other {
         return Err(Error::Usage(format!(
-            "domain `{}` does not say what to attach to\n  \
+            "domain `{}` names nothing to attach to\n  \
              expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts \
              domains",
             domain.name, domain.name

@@ -25,9 +25,9 @@ use super::{exit, interrupt};
 ///
 /// Decisions, context switches, migrations and the lock of a shared run queue, each as a distribution; the
 /// medians are the values of [machine.overheads] in a host file. Then the steps of a switch: wake-ups, its
-/// three stages, telling a VM; their medians are the values of [network.NAME.costs]. Threads that measure
-/// sleep and wake in turn and never hold a processor; SCHED_FIFO is used where it is permitted. Measure on a
-/// quiet machine: whatever else runs is part of the result. docs/calibrate.md explains the methods.
+/// three stages, notifying a VM; their medians are the values of [network.NAME.costs]. The measuring
+/// threads sleep and wake in turn and never occupy a processor; they run under SCHED_FIFO if permitted.
+/// Measure on a quiet machine: other load becomes part of the result. docs/calibrate.md explains the methods.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual calibrate                        about 5 s\n  \
@@ -35,14 +35,14 @@ use super::{exit, interrupt};
     punctual calibrate --guests --write host.toml   with what packets cost VMs (as root)\n  \
     punctual calibrate --seconds 60 --json > calibration.json")]
 pub struct Args {
-    /// Put the medians into [machine.overheads] of this host file, and those of the switch into the costs of
-    /// its networks, measured under their disciplines; everything else in it stays as it is.
+    /// Write the medians into [machine.overheads] of this host file, and those of the switch into the costs
+    /// of its networks, measured under their disciplines. The rest of the file is not changed.
     #[arg(long, value_name = "HOST.toml")]
     write: Option<PathBuf>,
     /// Measure on this processor; usually 1, or the only one.
     #[arg(long, value_name = "N")]
     processor: Option<usize>,
-    /// What a migrating thread has in its cache, in KiB.
+    /// Working set of a migrating thread, in KiB.
     #[arg(
         long,
         value_name = "KIB",
@@ -58,8 +58,8 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=3600)
     )]
     seconds: u32,
-    /// Also boot two VMs of the project's guest and measure what packets cost a guest, for as long again,
-    /// twice. As `punctual run`, it needs root.
+    /// Also boot two VMs of the project's guest and measure what packets cost a guest; this takes twice as
+    /// long again. Needs root, as `punctual run` does.
     #[arg(long)]
     guests: bool,
     /// Print JSON.
@@ -200,10 +200,10 @@ fn switch_text(costs: &SwitchCosts, colour: bool) -> String {
             "Looking at the ports' rings, reading a frame's descriptors and addresses, the discipline's \
              decision and what it notes.",
         ),
-        ("softnet", &costs.times.softnet, "The same without a frame to read; the receiver's buffers."),
-        ("RX, 64 bytes", &costs.times.rx, "The frame is copied, and its buffer goes back to the sender."),
+        ("softnet", &costs.times.softnet, "The same without reading a frame, with the receiver's buffers."),
+        ("RX, 64 bytes", &costs.times.rx, "Copying the frame and returning its buffer to the sender."),
         ("RX, 1514 bytes", &costs.times.rx_long, "The same for a long frame."),
-        ("event", &costs.times.event, "The receiver, which sleeps, is told: a write to its eventfd."),
+        ("event", &costs.times.event, "Notifying the sleeping receiver: a write to its eventfd."),
     ];
     let title = format!(
         "Switch{}, {}: its plane on processor {}, drivers on {}",

@@ -20,13 +20,13 @@ use super::exit;
 use super::input::{Changes, HostFile, some_time};
 use super::output::{Ui, wrapped};
 
-/// Say which deadlines are guaranteed, without running anything.
+/// Tell which deadlines are guaranteed, without running anything.
 ///
-/// A guarantee holds for every release pattern that the file permits. What is not guaranteed comes with a
-/// release pattern that misses the deadline; `unknown` means that the tests decide neither, and why. Flows
-/// over networks get a bound on their latency, chains of tasks one on their way from end to end. Exit code 0:
-/// every deadline of a task or chain is guaranteed, 1: not, 2: the command line or the file is wrong.
-/// docs/analysis.md explains the tests.
+/// A guarantee holds for every release pattern that the file permits. A refutation shows a release pattern
+/// that misses the deadline. `unknown` means that the tests prove neither, and gives the reason. Flows over
+/// networks get a bound on their latency, and chains of tasks a bound from end to end. Exit code 0: every
+/// deadline of a task or chain is guaranteed; 1: at least one is not; 2: the command line or the file is
+/// wrong. docs/analysis.md explains the tests.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual check examples/five-vms.toml                    is it guaranteed, and with how much slack?\n  \
@@ -39,7 +39,7 @@ pub struct Args {
     /// Schedule every pool by this policy instead of the file's.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Warn of budgets that are short beside the time between two looks at them in live enforcement.
+    /// Warn of budgets that are short compared with the interval at which live enforcement checks them.
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     enforced_every: Option<Duration>,
     /// Print JSON.
@@ -49,7 +49,7 @@ pub struct Args {
     changes: Changes,
 }
 
-/// What is known of a server of a host with `host_stack`.
+/// The verdict on a server of a Linux host's network stack.
 #[derive(Serialize)]
 struct ServerCheck {
     server: String,

@@ -13,20 +13,20 @@ use super::{exit, report};
 
 /// Compare results of the same host metric by metric, simulated or live.
 ///
-/// Takes files that `punctual sim --json` or `punctual run --json` wrote. The differences are to the first
-/// file. Pools, domains, vCPUs and tasks must have the same names; policies, seeds and durations may differ,
-/// so that counts are shown per second. Exit code 0: compared; 1: a difference is beyond --tolerance; 2: the
-/// command line or a file is wrong, or the hosts differ.
+/// Takes files that `punctual sim --json` or `punctual run --json` wrote. Differences are relative to the
+/// first file. Pools, domains, vCPUs and tasks must have the same names; policies, seeds and durations may
+/// differ, so that counts are shown per second. Exit code 0: compared; 1: a difference is beyond --tolerance;
+/// 2: the command line or a file is wrong, or the hosts differ.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    punctual compare sim.json live.json                               is the prediction right?\n  \
+    punctual compare sim.json live.json                               was the prediction right?\n  \
     punctual compare sim.json live.json --tolerance 'miss<=1%,p99<=20%'\n  \
     punctual compare sim.json live.json --report both.html            to look at and to print\n  \
     punctual compare deferrable.json periodic.json rtds.json --detail\n  \
     punctual compare sim.json xen.json live.json --label simulated,Xen,Linux\n  \
     punctual compare sim.json live.json --json | jq '.rows[] | select(.metric == \"p99\")'")]
 pub struct Args {
-    /// The files with results, the one to compare with first; `-` reads standard input.
+    /// The files with results; the first is the reference. `-` reads standard input.
     #[arg(value_name = "RESULTS.json", num_args = 2.., required = true)]
     files: Vec<PathBuf>,
     /// The greatest difference that passes, by metric: miss, cpu and enforcers in percentage points, p50,
@@ -34,10 +34,10 @@ pub struct Args {
     /// delivered and dropped in percent of the first file's value.
     #[arg(long, value_name = "METRIC<=N%,...", value_parser = Tolerances::parse)]
     tolerance: Option<Tolerances>,
-    /// Call the results so, in their order, instead of by their own labels or files.
+    /// Labels of the results, in their order, instead of their own labels or file names.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     label: Vec<String>,
-    /// Show tasks of domains as well.
+    /// Also show the tasks of each domain.
     #[arg(long)]
     detail: bool,
     /// Print JSON.

@@ -32,7 +32,7 @@ pub fn completions(args: &CompletionsArgs, mut command: clap::Command, ui: &Ui) 
     punctual man | man -l -\n  \
     punctual man --out ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// Write punctual.1 and a page for each command into this directory, which is made if missing.
+    /// Write punctual.1 and a page for each command into this directory; creates it if missing.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

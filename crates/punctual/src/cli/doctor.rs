@@ -14,11 +14,11 @@ use super::input::{Changes, HostFile};
 use super::output::{Ui, wrapped};
 use super::{exit, live};
 
-/// Say what on this machine threatens latency, why, and what to do about it.
+/// Find what threatens latency on this machine, explain why, and say what to do about it.
 ///
 /// Reads the kernel's settings and changes nothing. The pools' processors come from the host file; without
-/// one they are all but the first. What cannot be read is `unknown`, with the reason. Exit code 0: nothing
-/// worse than a note, or unknown; 1: a warning or worse; 2: the command line or a file is wrong.
+/// one they are all but the first. Settings that cannot be read are `unknown`, with the reason. Exit code 0:
+/// nothing worse than a note, or unknown; 1: a warning or worse; 2: the command line or a file is wrong.
 /// docs/doctor.md explains the checks.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -56,8 +56,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         None => None,
     };
     let (pool, named) = (host.as_ref().map(processors), host.is_some());
-    let mut findings = doctor::examine(Root::new(&args.root), pool)
-        .map_err(|error| Error::Usage(format!("{} is no running Linux: {error}", args.root.display())))?;
+    let mut findings = doctor::examine(Root::new(&args.root), pool).map_err(|error| {
+        Error::Usage(format!("{} is not a running Linux system: {error}", args.root.display()))
+    })?;
     if let Some(host) = &host {
         let short = live::beside_fair_server(host, &args.root)?;
         let fair_server = findings.findings.iter_mut().find(|finding| finding.id == "fair-server");
@@ -132,7 +133,7 @@ fn row(finding: &Finding) -> String {
         out += &wrapped(&indent, &indent, finding.why);
     }
     if let Some(fix) = finding.fix.as_ref().filter(|_| finding.severity != Severity::Ok) {
-        // Not wrapped: it is there to be pasted.
+        // Not wrapped, so that it can be pasted.
         out += &format!("{indent}$ {}\n", printable(fix));
     }
     out

@@ -2,19 +2,19 @@
 
 /// It ran.
 pub const OK: u8 = 0;
-/// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` or
-/// `synthesize` found no guarantee, `doctor` found a threat to latency, or `xen replay` another answer.
+/// It ran, and `--fail-on-miss`, `--strict` or `--tolerance` found what it looks for, `check` or `synthesize`
+/// found no guarantee, `doctor` found a threat to latency, or `xen replay` found a decision that differs.
 pub const MISSED: u8 = 1;
 /// The command line or a file is wrong, or an output cannot be written.
 pub const USAGE: u8 = 2;
 /// An invariant of the machine or of a policy was violated.
 pub const VIOLATION: u8 = 3;
-/// The guardian of a live run ended it: enforcement stood still, or the process did.
+/// The guardian ended a live run because enforcement or the process hung.
 pub const ENDED: u8 = 4;
-/// A live run came to its end, but a guest lied or stopped telling: some jobs are not measured.
+/// A live run ended, but some jobs could not be measured: a guest's reports stopped or contradict each other.
 pub const GUEST: u8 = 5;
-/// With `--fail-on-miss`: deadlines of a live run were missed, all of them by jobs that met a disturbance of
-/// the machine.
+/// With `--fail-on-miss`: deadlines of a live run were missed, but only by jobs that the machine itself had
+/// disturbed.
 pub const DISTURBED: u8 = 6;
 /// Something that a live run changed could not be restored.
 pub const NOT_RESTORED: u8 = 7;

@@ -13,8 +13,8 @@ use super::output::{OutFile, Ui, make_directory};
 
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
 ///
-/// What the target cannot express is said on standard error and in the files. What has to be rounded is
-/// rounded so that no unit gets less. docs/export.md says what becomes of what, and how to use the files.
+/// Standard error and the files name everything that the target cannot express. Values are rounded so that
+/// no unit gets less. docs/export.md explains each conversion and how to use the files.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual export examples/mixed-pools.toml --to xl                     look at it\n  \
@@ -29,13 +29,13 @@ pub struct Args {
     /// Whose settings to write.
     #[arg(long, value_name = "TARGET")]
     to: TargetName,
-    /// What to keep of a unit with budget and priority, where Linux enforces one of them.
+    /// Which of budget and priority to keep where Linux can enforce only one of them.
     #[arg(long, value_name = "WHAT", default_value = "budget")]
     keep: KeepName,
-    /// Write the files into this directory, which is made if missing; `-` prints them one after another.
+    /// Write the files into this directory, created if missing; `-` prints them one after another.
     #[arg(long, value_name = "DIR", default_value = "-")]
     output: PathBuf,
-    /// Exit with 1 if anything of the host is not expressed.
+    /// Exit with 1 if the target cannot express something of the host.
     #[arg(long)]
     fail_on_loss: bool,
     /// Print files and losses as JSON.

@@ -60,7 +60,7 @@ fn list(text: &str) -> Result<Vec<String>, String> {
     }
     let mut seen = BTreeSet::new();
     match values.iter().find(|value| !seen.insert(value.as_str())) {
-        Some(twice) => Err(format!("the value {twice} stands there twice")),
+        Some(twice) => Err(format!("the value {twice} is listed twice")),
         None => Ok(values),
     }
 }
@@ -113,9 +113,9 @@ fn quantity(text: &str) -> Result<Quantity, String> {
         "ms" => (RangeUnit::Time, 1_000_000),
         "s" => (RangeUnit::Time, 1_000_000_000),
         "min" => (RangeUnit::Time, 60_000_000_000),
-        _ => return Err(format!("`{text}` has no unit that a range knows: ns, us, ms, s, min, % or none")),
+        _ => return Err(format!("`{text}` has an unknown unit: expected ns, us, ms, s, min, % or none")),
     };
-    let scaled = decimal(number).ok_or_else(|| format!("`{text}` is no number"))?;
+    let scaled = decimal(number).ok_or_else(|| format!("`{text}` is not a number"))?;
     let scaled = scaled.checked_mul(factor).filter(|n| *n <= ONE * i128::from(u64::MAX));
     Ok(Quantity { scaled: scaled.ok_or_else(|| format!("`{text}` is too large"))?, unit })
 }
@@ -134,7 +134,7 @@ fn decimal(text: &str) -> Option<i128> {
 fn print(q: Quantity) -> Result<String, String> {
     let (whole, fraction) = (q.scaled / ONE, q.scaled % ONE);
     match q.unit {
-        RangeUnit::Time if fraction != 0 => Err("a time in the range is no whole number of ns".into()),
+        RangeUnit::Time if fraction != 0 => Err("a time in the range is not a whole number of ns".into()),
         RangeUnit::Time => Ok(punctual_sched::Duration::from_ns(whole as u64).to_string()),
         RangeUnit::Plain | RangeUnit::Percent => {
             let suffix = if q.unit == RangeUnit::Percent { "%" } else { "" };
@@ -187,10 +187,10 @@ mod tests {
             ("k=1..5:0", "greater than zero"),
             ("k=5..1:1", "before it starts"),
             ("k=1ms..5%:1", "times, percentages or plain numbers"),
-            ("k=1x..5x:1x", "no unit"),
-            ("k=1.2.3..5:1", "no number"),
+            ("k=1x..5x:1x", "unknown unit"),
+            ("k=1.2.3..5:1", "not a number"),
             ("k=0..1000000:1", "more than 100000"),
-            ("k=0.5ns..2ns:1ns", "whole number of ns"),
+            ("k=0.5ns..2ns:1ns", "not a whole number of ns"),
             ("k=99999999999999999999s..99999999999999999999s:1s", "too large"),
         ] {
             let error = axis(text).unwrap_err();

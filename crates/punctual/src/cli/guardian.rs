@@ -12,8 +12,8 @@ use super::exit;
 use super::live::restored as put_back;
 use super::output::Ui;
 
-/// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts
-/// it for itself; standard input is the heartbeat.
+/// Undo the changes in a journal when the process that made them ends or hangs. A live run starts its own
+/// guardian; standard input carries the heartbeat.
 #[derive(clap::Args, Debug)]
 pub struct GuardianArgs {
     /// The journal.
@@ -42,7 +42,7 @@ pub struct LaunchArgs {
 /// Runs `punctual guardian`.
 pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     let processors = parse_cpu_list(&args.processors)
-        .ok_or_else(|| Error::Usage(format!("`{}` is no list of processors", args.processors)))?;
+        .ok_or_else(|| Error::Usage(format!("`{}` is not a list of processors", args.processors)))?;
     let limit = Duration::from_millis(args.limit_ms);
     // A signal for all processes of a service means the run, whose end this process waits for. Without a
     // handler the signal would end this process, as it would have before.

@@ -23,25 +23,25 @@ use super::live::{check_restored, plain_printer, restored};
 use super::output::Ui;
 use super::{exit, interrupt};
 
-/// Handle this machine's network cards as the [host_stack] of a host file says, until Ctrl-C.
+/// Configure this machine's network cards as the [host_stack] of a host file says, until Ctrl-C.
 ///
-/// Sends each card's interrupts to its processors, gives its IRQ threads their class and priority, switches
-/// threaded NAPI on or off and gives those threads theirs, ends RPS and fits XPS. Servers stay as they are.
-/// Everything is written down first and put back, however the command ends. Then says which priority
-/// inversions remain. docs/host-stack.md explains the methods.
+/// Routes each card's interrupts to its processors, sets the class and priority of its IRQ threads, switches
+/// threaded NAPI on or off and sets the class and priority of those threads, disables RPS and adapts XPS.
+/// Servers are not changed. Each setting is recorded before it is changed and restored however the command
+/// ends. Then lists the priority inversions that remain. docs/host-stack.md explains the methods.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    punctual host-stack host.toml --plan                     what would be changed?\n  \
+    punctual host-stack host.toml --plan                     show the changes\n  \
     punctual host-stack host.toml                            until Ctrl-C\n  \
     punctual host-stack host.toml --set host_stack.method=threaded-napi --duration 60s")]
 pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// Change a key of the host file; `*` stands for every name. Repeat for more keys.
+    /// Change a key of the host file; `*` matches every name. Repeat for more keys.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Say what would be changed, and change nothing.
+    /// Show what would be changed, and change nothing.
     #[arg(long)]
     plan: bool,
     /// End after this long.
@@ -49,9 +49,9 @@ pub struct Args {
     duration: Option<Duration>,
 }
 
-/// How often threads that a driver has made since are looked for.
+/// How often to look for threads that a driver has created.
 const INTERVAL: StdDuration = StdDuration::from_secs(1);
-/// How long the process may give no sign of life before the guardian ends it.
+/// How long the process may miss heartbeats before the guardian ends it.
 const SILENCE: StdDuration = StdDuration::from_secs(5);
 
 /// Runs `punctual host-stack`.
@@ -83,7 +83,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 
 fn setup(stack: &HostStack) -> Result<Setup, Error> {
     let program = std::env::current_exe()
-        .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
+        .map_err(|e| Error::Usage(format!("cannot find the program's own executable: {e}")))?;
     Ok(Setup {
         name: stack.name.clone(),
         program,

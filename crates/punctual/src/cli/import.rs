@@ -14,8 +14,8 @@ use super::output::{OutFile, Ui};
 
 /// Make a host file of libvirt's domain XML, what xl prints, rt-app's workloads or CARTS's systems.
 ///
-/// Whatever was not understood or has no place in a host file is named with file and line, on standard error
-/// and in the host file's first comment. docs/export.md says what becomes of what.
+/// Standard error and the host file's first comment name, with file and line, everything that was not
+/// understood or cannot be expressed. docs/export.md explains each conversion.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     virsh dumpxml video > video.xml; \
@@ -27,19 +27,19 @@ pub struct Args {
     /// The files; `-` reads standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// What they are.
+    /// Their format.
     #[arg(long, value_name = "FORMAT")]
     from: FormatName,
-    /// Write the host file there; `-` prints it.
+    /// Write the host file to this path; `-` prints it.
     #[arg(long, value_name = "HOST.toml", default_value = "-")]
     output: PathBuf,
-    /// Processors of the machine, instead of as many as the files name.
+    /// Number of processors of the machine, instead of as many as the files name.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     processors: Option<u16>,
-    /// Schedule every pool by this policy instead of the one that comes nearest.
+    /// Schedule every pool by this policy instead of the closest match.
     #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
     policy: Option<String>,
-    /// CARTS: what one unit of its times is.
+    /// CARTS: the unit of its times.
     #[arg(long, value_name = "UNIT", default_value = "ms")]
     unit: UnitName,
     /// Print the notes and the host file as JSON.
@@ -109,7 +109,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
-/// The host is called like the file that is written, or the first one that is read.
+/// The host has the name of the file that is written, or of the first one that is read.
 fn name(args: &Args) -> String {
     let named = [&args.output, &args.files[0]].into_iter().find(|path| path.as_path() != Path::new("-"));
     let stem = named.and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy().into_owned());
@@ -118,5 +118,5 @@ fn name(args: &Args) -> String {
 
 fn no_policy(name: &str) -> Error {
     let names: Vec<&str> = registry::policies().iter().map(|p| p.name).collect();
-    Error::Usage(format!("no policy is called \"{name}\"; expected one of {}", names.join(", ")))
+    Error::Usage(format!("there is no policy \"{name}\"; expected one of {}", names.join(", ")))
 }

@@ -11,10 +11,10 @@ use punctual_sched::{Duration, registry};
 
 use super::error::Error;
 
-/// Greatest size of a host file in bytes; the parser refuses less than that.
+/// Greatest size of a host file in bytes; the parser's own limit is lower.
 const HOST_BYTES_MAX: u64 = 64 << 20;
 
-/// Greatest size of a file with results in bytes: those of 10,000 vCPUs have some 100 MB.
+/// Greatest size of a file with results in bytes: those of 10,000 vCPUs have about 100 MB.
 const RESULTS_BYTES_MAX: u64 = 1 << 30;
 
 /// Simulations whose results are held at once before they are merged.
@@ -29,19 +29,19 @@ pub const THREADS_MAX: i64 = 1024;
 /// Options that change a host file before it is validated.
 #[derive(clap::Args, Debug)]
 pub struct Changes {
-    /// Change a key of the host file; `*` stands for every name. Repeat for more keys.
+    /// Change a key of the host file; `*` matches every name. Repeat for more keys.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Simulate this long, for example 10s or 500ms.
+    /// Length of the run, for example 10s or 500ms, instead of the file's `duration`.
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
 
 impl Changes {
-    /// As the model takes them.
+    /// The changes as overrides of the model's parser.
     pub fn overrides(&self, policy: Option<String>) -> Overrides {
         Overrides { policy, set: self.set.clone(), seed: self.seed, duration: self.duration.clone() }
     }
@@ -50,16 +50,16 @@ impl Changes {
 /// The policies to compare.
 #[derive(clap::Args, Debug)]
 pub struct Policies {
-    /// Schedule every pool by this policy instead of the file's; several (repeated or with commas) are
-    /// compared side by side, `all` means every policy.
+    /// Schedule every pool by this policy instead of the file's. Several policies (repeated or separated
+    /// by commas) are compared side by side; `all` is every policy.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = PolicyName { or_all: true })]
     pub policy: Vec<String>,
 }
 
-/// Names of policies for help and completion. `pool=policy` and unknown names pass: the model judges them.
+/// Names of policies for help and completion. `pool=policy` and unknown names pass: the model checks them.
 #[derive(Clone)]
 pub struct PolicyName {
-    /// Does `all` stand for every policy?
+    /// Is `all` accepted as every policy?
     pub or_all: bool,
 }
 
@@ -87,7 +87,7 @@ impl clap::builder::TypedValueParser for PolicyName {
 const ALL: &str = "all";
 
 impl Policies {
-    /// What to give the model, one by one; `None` is the file's own choice. Each name once.
+    /// The choices one by one, each name once; `None` is the file's own policy.
     pub fn choices(&self) -> Vec<Option<String>> {
         let mut choices: Vec<Option<String>> = Vec::new();
         let named = self.policy.iter().flat_map(|name| match name.as_str() {
@@ -108,11 +108,11 @@ impl Policies {
     }
 }
 
-/// How results are called.
+/// The label of results.
 #[derive(clap::Args, Debug)]
 pub struct Label {
-    /// Call the results this where they stand beside others; they keep the name. Of several, each has its
-    /// file or policy behind it.
+    /// Label for the results in comparisons; it is stored with them. Of several results, each label is
+    /// followed by the file or policy.
     #[arg(long = "label", value_name = "NAME")]
     pub name: Option<String>,
 }
@@ -127,7 +127,7 @@ impl Label {
         }
     }
 
-    /// Writes the name into results, if one was given.
+    /// Stores the label in results, if one was given.
     pub fn keep(&self, column: &mut Column) {
         column.results.label = self.name.is_some().then(|| column.label.clone());
     }
@@ -144,10 +144,10 @@ impl HostFile {
     /// Reads the file; `-` is standard input.
     ///
     /// # Errors
-    /// When it cannot be read, or holds JSON.
+    /// When it cannot be read, or is JSON.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let (name, bytes) = read(path, HOST_BYTES_MAX)?;
-        // No table of TOML begins like that.
+        // No TOML file begins with these characters.
         if matches!(begin(&bytes), [Some(b'{'), _] | [Some(b'['), Some(b'{' | b']')]) {
             let what = "a host file, found JSON; results are for `punctual report` and `punctual compare`";
             return Err(Error::Usage(format!("{name}:1:1: expected {what}")));
@@ -155,7 +155,7 @@ impl HostFile {
         Ok(HostFile { name, bytes })
     }
 
-    /// Its text; what is no UTF-8 was refused when it was parsed.
+    /// Its text; parsing has refused files that are not UTF-8.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
@@ -198,7 +198,7 @@ impl HostFile {
     }
 }
 
-/// The first two characters of a text that are no space.
+/// The first two characters of a text that are not white space.
 fn begin(text: &[u8]) -> [Option<u8>; 2] {
     let mut characters = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace());
     [characters.next(), characters.next()]
@@ -207,7 +207,7 @@ fn begin(text: &[u8]) -> [Option<u8>; 2] {
 /// A file with what `--json` printed, and its name in errors; `-` is standard input.
 ///
 /// # Errors
-/// When it cannot be read, or holds no JSON.
+/// When it cannot be read, or is not JSON.
 pub fn read_text(path: &Path) -> Result<(String, String), Error> {
     let (name, bytes) = read(path, RESULTS_BYTES_MAX)?;
     // A table of TOML begins with a bracket, too.
@@ -270,7 +270,7 @@ pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Error> {
         .map_err(|e| Error::Usage(format!("cannot start threads: {e}")))
 }
 
-/// Whose misses are a failure.
+/// Which missed deadlines are a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Whose {
     /// All.

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: half-written files go away, and a command that can stop halfway does.
+//! Ctrl-C, SIGTERM and SIGHUP: removes half-written files, and lets a command stop halfway if it can.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

@@ -48,15 +48,16 @@ Exit codes:
   1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
        (with --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a
        difference is beyond the tolerance (compare), something threatens latency (doctor), or an
-       answer is another one (xen replay)
-  2    the command line or a file is wrong, an output cannot be written, or this machine does not permit
-       a live run
-  3    the simulator found an invariant violated (please report it)
-  4    the guardian of a live run ended it, because enforcement or the program itself stood still
-       (137 where it had to be killed for that); the reason stands on standard error
-  5    a live run came to its end, but a guest lied or stopped telling, so that some jobs are not
-       measured (1 with --fail-on-miss)
-  6    with --fail-on-miss: only jobs of a live run missed deadlines that met a disturbance of the machine
+       recorded decision differs (xen replay)
+  2    the command line or a file is wrong, an output cannot be written, or this machine cannot do a
+       live run
+  3    the simulator or the switch violated an invariant (please report it)
+  4    the guardian ended a live run because enforcement or the program hung (137 if the guardian had to
+       kill it); standard error has the reason
+  5    a live run ended, but some jobs could not be measured, because a guest's reports stopped or
+       contradict each other (1 with --fail-on-miss)
+  6    with --fail-on-miss: deadlines of a live run were missed, but only by jobs that the machine itself
+       had disturbed
   7    something that a live run changed could not be restored (run, attach, host-stack, restore);
        standard error names it
   130  interrupted";
@@ -70,13 +71,13 @@ Examples:
   punctual synthesize host.toml                            which budgets guarantee all of them?
   punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
   punctual doctor                                          what threatens latency on this machine?
-  punctual sim examples/five-vms.toml --report out.html    the whole story as one HTML page
-  punctual policies rtds                                   what a policy is and takes";
+  punctual sim examples/five-vms.toml --report out.html    everything on one HTML page
+  punctual policies rtds                                   one policy and its parameters";
 
 /// Keeps virtual machines on time.
 ///
-/// One host file describes processors, VMs and their tasks; punctual says which VM of it would miss
-/// deadlines under which scheduling policy, and runs real VMs under these policies on Linux.
+/// One host file describes processors, VMs and their tasks. punctual says which VM would miss deadlines
+/// under which scheduling policy, and runs real VMs under these policies on Linux.
 #[derive(Parser, Debug)]
 #[command(name = "punctual", version, max_term_width = 100)]
 #[command(after_help = EXAMPLES, after_long_help = examples_and_exit_codes())]

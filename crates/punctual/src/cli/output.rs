@@ -73,7 +73,7 @@ impl Ui {
         let text = printable_lines(text);
         let style = Style::new().bold().fg_color(Some(colour.into()));
         let style = if self.has_colour(&io::stderr()) { style } else { Style::new() };
-        // Nothing is left to be said to if standard error is gone.
+        // If standard error is gone, nobody can be notified.
         let _ = writeln!(io::stderr(), "{style}{kind}{style:#}: {text}");
     }
 
@@ -87,7 +87,7 @@ impl Ui {
         let _ = io::stderr().write_all(rendered.as_bytes());
     }
 
-    /// A progress bar on standard error, shown only on a terminal and where there is something to wait for.
+    /// A progress bar on standard error, shown only on a terminal and if there is something to wait for.
     pub fn progress(&self, total: usize) -> ProgressBar {
         if total < 2 {
             return ProgressBar::hidden();
@@ -104,7 +104,7 @@ impl Ui {
     }
 }
 
-/// A file that is written beside its final place and moved there when it is complete.
+/// A file that is written beside its final place and renamed when it is complete.
 pub struct OutFile {
     /// As the user wrote it.
     name: PathBuf,
@@ -152,7 +152,7 @@ impl OutFile {
         out.finish()
     }
 
-    /// The file is complete: puts it into its place.
+    /// Renames the complete file to its final place.
     ///
     /// # Errors
     /// When the last bytes cannot be written or the file cannot be moved.

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::exit;
 use super::output::{Ui, wrapped};
 
-/// List the scheduling policies and packet disciplines, or say everything about one.
+/// List the scheduling policies and packet disciplines, or describe one in full.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual policies\n  \
@@ -20,7 +20,7 @@ use super::output::{Ui, wrapped};
     punctual policies rtca\n  \
     punctual policies --json")]
 pub struct Args {
-    /// Say everything about this policy or discipline.
+    /// Describe this policy or discipline in full.
     #[arg(value_name = "NAME", hide_possible_values = true, value_parser = names())]
     name: Option<String>,
     /// Print JSON.
@@ -67,7 +67,7 @@ fn list() -> String {
     for (name, summary) in disciplines {
         out += &entry("", name, width, summary);
     }
-    out + "\n`punctual policies NAME` says everything about one.\n"
+    out + "\n`punctual policies NAME` describes one in full.\n"
 }
 
 fn describe_discipline(discipline: &DisciplineInfo) -> String {

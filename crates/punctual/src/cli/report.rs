@@ -17,11 +17,11 @@ use super::input::{read_text, time};
 use super::output::{OutFile, Ui, make_directory};
 use super::{exit, interrupt};
 
-/// Results as one HTML page, and as files for other programs.
+/// Write results as one HTML page, and as files for other programs.
 ///
-/// The page needs nothing but a browser: verdicts, what was run, response times against deadlines,
-/// distributions, a timeline to zoom into, budgets, where packets spent their time, and simulation against
-/// live results where both are given. docs/report.md shows and explains it.
+/// The page needs only a browser. It has verdicts, the host that ran, response times against deadlines,
+/// distributions, a timeline to zoom into, budgets, where packets spent their time, and simulation beside
+/// live results if both are given. docs/report.md shows and explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sim host.toml --json > sim.json; punctual report sim.json -o sim.html\n  \
@@ -41,12 +41,12 @@ pub struct Args {
     /// Show these guarantees: what `check --json` printed.
     #[arg(long, value_name = "CHECK.json", requires = "output")]
     check: Option<PathBuf>,
-    /// Call the results so, in their order, instead of by their own labels or files.
+    /// Labels of the results, in their order, instead of their own labels or file names.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     label: Vec<String>,
     #[command(flatten)]
     interval: Interval,
-    /// Write tables as CSV into this directory, which is made if missing.
+    /// Write tables as CSV into this directory; creates it if missing.
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
     /// Write every number as a row of a Parquet file; needs a build with the feature `parquet`.
@@ -66,15 +66,15 @@ const WITHOUT_PARQUET: &str = "--parquet: this punctual was built without Parque
 /// Which part of a run a report's timeline shows.
 #[derive(clap::Args, Debug)]
 pub struct Interval {
-    /// Begin the report's timeline here instead of at the run's begin, or at the first missed deadline, where
-    /// it would end before that.
+    /// Begin the report's timeline here. By default it begins with the run, or at the first missed deadline
+    /// if that would not fit otherwise.
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeline_from: Option<Duration>,
-    /// End the report's timeline here instead of at the run's end.
+    /// End the report's timeline here instead of at the end of the run.
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeline_to: Option<Duration>,
-    /// End the report's timeline after so many slices, budget steps and jobs; each takes 5 to 10 bytes of the
-    /// page.
+    /// End the report's timeline after this many slices, budget steps and jobs; each takes 5 to 10 bytes of
+    /// the page.
     #[arg(long, value_name = "N", default_value_t = 300_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     timeline_items: u32,
@@ -108,10 +108,10 @@ impl Interval {
     }
 }
 
-/// Why jobs were late, as text.
+/// The explanation of late jobs, as text.
 pub fn blame(results: &Results, ui: &Ui) -> String {
     match table::blame(results, ui.stdout_has_colour()) {
-        text if text.is_empty() => "Why jobs were late was not measured.\n".to_owned(),
+        text if text.is_empty() => "The causes of late jobs were not measured.\n".to_owned(),
         text => format!("\n{text}"),
     }
 }
@@ -180,7 +180,7 @@ fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(
     }
 }
 
-/// A trace does not say whose it is.
+/// The label of a trace, which has none of its own.
 fn traced(columns: &[Column]) -> &str {
     match columns {
         [one] => &one.label,

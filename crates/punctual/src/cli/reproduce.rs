@@ -16,12 +16,12 @@ use super::{exit, interrupt};
 /// Memory of a guest of Xen.
 const GUEST_MEMORY_MIB: u32 = 128;
 
-/// Carry out the experiments of a published paper and judge its claims.
+/// Run the experiments of a published paper and judge its claims.
 ///
 /// Everything is simulated from the host files in papers/, on all cores, except for the cost of decisions
 /// (Table 1 of rt-xen), which is measured on this machine. Tables show the paper's figures beside ours; each
-/// claim of the paper gets a verdict and a reason. Exits with 0 whatever the verdicts are, unless --strict is
-/// given.
+/// claim of the paper gets a verdict and a reason. The exit code does not depend on the verdicts unless
+/// --strict is given.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual reproduce rt-xen --quick                  in seconds, with shorter runs\n  \
@@ -45,28 +45,28 @@ pub struct Args {
     /// Shorter runs, fewer loads, two task sets.
     #[arg(long)]
     quick: bool,
-    /// How many task sets are drawn for each cell [default: 5, with --quick 2].
+    /// Task sets for each cell [default: 5, with --quick 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     task_sets: Option<u32>,
-    /// Measure nothing on this machine: the output is then the same everywhere.
+    /// Measure nothing on this machine, so that the output is the same everywhere.
     #[arg(long)]
     no_native: bool,
-    /// Carry out experiments on this machine instead, shortened to minutes, beside simulation and paper:
-    /// rt-xen (fig5, table2, fig6), real VMs under every server, Credit, SEDF and plain Linux; rtca (table1,
-    /// fig10) and vmm-io (ping), packets of VMs through the switch; rt-stack (requests, memcached, sip,
-    /// scale), requests over virtio, sockets of the host, a container, a process, beside heavy receivers. As
-    /// `punctual run`, it needs root.
+    /// Run experiments on this machine, shortened to minutes, beside simulation and paper: rt-xen (fig5,
+    /// table2, fig6), real VMs under every server, Credit, SEDF and plain Linux; rtca (table1, fig10) and
+    /// vmm-io (ping), packets of VMs through the switch; rt-stack (requests, memcached, sip, scale), requests
+    /// over virtio, sockets of the host, a container, a process, beside heavy receivers. Needs root, as
+    /// `punctual run` does.
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native"])]
     live: bool,
-    /// With --live: what stands for a domain.
+    /// With --live: the backend of domains.
     #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
     default_backend: DefaultBackendArg,
-    /// Carry out rt-xen (fig5, table2, fig6) or nautilus (cyclictest) in guests of the Xen below this domain
-    /// 0 instead, beside simulation and paper. As `punctual xen run`, it needs Punctual's scheduler there, or
-    /// for nautilus Xen's own RTDS (docs/xen.md).
+    /// Run rt-xen (fig5, table2, fig6) or nautilus (cyclictest) in guests of the Xen below this domain 0,
+    /// beside simulation and paper. Needs Punctual's scheduler there, as `punctual xen run` does, or for
+    /// nautilus Xen's own RTDS (docs/xen.md).
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native", "live"])]
     xen: bool,
-    /// With --xen: the Linux kernel of the guests, uncompressed or as xl takes it.
+    /// With --xen: the Linux kernel of the guests, uncompressed or in a format that xl accepts.
     #[arg(long, value_name = "FILE", default_value = "/vmlinux", requires = "xen")]
     kernel: PathBuf,
     /// Print JSON.
@@ -120,14 +120,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Paper::Nautilus if args.xen => in_xen(args, reproduce::nautilus_in_xen),
         _ if args.xen => return Err(Error::Usage("only rt-xen and nautilus run in Xen".into())),
         Paper::Rtca | Paper::VmmIo if args.live && args.default_backend == DefaultBackendArg::Process => {
-            return Err(Error::Usage("only VMs have packets: --as process is for rt-xen".into()));
+            return Err(Error::Usage("only VMs send packets: --as process is for rt-xen".into()));
         }
         Paper::Rtca if args.live => live(args, reproduce::rtca_live, ui),
         Paper::VmmIo if args.live => live(args, reproduce::vmm_io_live, ui),
         _ if args.live => {
-            return Err(Error::Usage(
-                "only rt-xen, rtca, vmm-io and rt-stack can be carried out live".into(),
-            ));
+            return Err(Error::Usage("only rt-xen, rtca, vmm-io and rt-stack run live".into()));
         }
         Paper::RtXen => reproduce::rt_xen(&options, &progress).map_err(Error::from),
         Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
@@ -148,7 +146,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(if surprised { exit::MISSED } else { exit::OK })
 }
 
-/// Which experiments to carry out on this machine.
+/// Which experiments to run on this machine.
 type Live = fn(&LiveOptions<'_>) -> Result<Reproduction, reproduce::Error>;
 
 fn live(args: &Args, paper: Live, ui: &Ui) -> Result<Reproduction, Error> {

@@ -7,10 +7,10 @@ use super::exit;
 use super::live::{check_restored, restored};
 use super::output::Ui;
 
-/// Put back what a live run left changed when it died together with its guardian.
+/// Undo the changes of a live run that was killed together with its guardian.
 ///
-/// Says so if there is no such run. Leaves running ones alone, and waits for a guardian that is at work. What
-/// others may have written is not believed, but named.
+/// Prints a line if there is no such run. Does not touch runs that are alive, and waits for a guardian that
+/// is restoring. Entries that another user may have written are rejected and named.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual restore                  undo every abandoned run\n  \
@@ -28,7 +28,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         match abandoned::undo(&path) {
             Ok(Some(done)) => all.push(done),
             Ok(None) => by_guardians += 1,
-            // The other runs are undone all the same.
+            // The other runs are undone nevertheless.
             Err(error) => errors.push(error),
         }
     }
@@ -39,7 +39,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             ui.print(restored(done) + "\n")?;
         }
         for _ in 0..by_guardians {
-            ui.print("put back by the guardian of a run, which was waited for\n")?;
+            ui.print("the guardian of the run has undone its changes\n")?;
         }
         if all.is_empty() && by_guardians == 0 && errors.is_empty() {
             ui.print("nothing to put back\n")?;

@@ -1,4 +1,4 @@
-//! `punctual run`: a host file carried out on this machine.
+//! `punctual run`: runs a host file on this machine.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,10 @@ use super::{exit, report};
 
 /// Run a host file on this machine: real VMs or processes, their vCPUs under the pools' policies.
 ///
-/// Domains are started as the file says (`vm`, `process`, `attach`; by default a VM with the project's
-/// guest), run their task sets under enforcement, and are ended. Everything that was changed on this machine
-/// is put back, whatever happens; `punctual restore` does it after a crash of guardian and run together.
-/// Needs root (or CAP_SYS_NICE and a writable cgroup version 2), and leaves at least one processor to the
-/// host.
+/// Starts each domain as the file says (`vm`, `process`, `attach`; by default a VM with the project's guest),
+/// runs the task sets under enforcement, and ends the domains. All changes to this machine are undone,
+/// however the run ends; `punctual restore` undoes them if the run and its guardian were both killed. Needs
+/// root (or CAP_SYS_NICE and a writable cgroup v2), and leaves at least one processor to the host.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual run examples/five-vms.toml                      five real VMs under the file's policy\n  \
@@ -38,8 +37,8 @@ pub struct Args {
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
     /// Schedule every pool by this policy instead of the file's; also linux-cfs, linux-fifo and
-    /// linux-deadline, which are plain Linux for comparison. Several (repeated or with commas) run one after
-    /// the other and stand side by side.
+    /// linux-deadline, which are plain Linux for comparison. Several policies (repeated or separated by
+    /// commas) run one after another and are shown side by side.
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
     /// Default backend for domains that specify none of `vm`, `process` and `attach`.
@@ -49,26 +48,26 @@ pub struct Args {
     enforcement: EnforcementArgs,
     #[command(flatten)]
     changes: Changes,
-    /// Exit with 1 if any deadline was missed, and with 6 if only jobs missed theirs that met a disturbance
-    /// of the machine. With `=ours`, such jobs are no failure.
+    /// Exit with 1 if any deadline was missed, and with 6 if only jobs that the machine itself disturbed
+    /// missed theirs. With `=ours`, misses of disturbed jobs are no failure.
     #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true, default_missing_value = "any")]
     fail_on_miss: Option<Whose>,
-    /// Say why jobs were late: the parts of their response times, and the worst jobs.
+    /// Explain late jobs: the parts of their response times, and the worst jobs.
     #[arg(long)]
     blame: bool,
-    /// Then simulate the same jobs under the same policies, with the processors taken away as measured, and
-    /// show live and replayed results side by side. Plain Linux is not replayed.
+    /// Afterwards simulate the same jobs under the same policies, with processors unavailable when they were
+    /// measured to be, and show live and replayed results side by side. Plain Linux is not replayed.
     #[arg(long)]
     replay: bool,
-    /// Connect something beyond a network's card to its switch: [NETWORK=]KIND:WHAT[,priority=N], as
-    /// `punctual switch` does. Repeat for more.
+    /// Connect an uplink to the switch of a network: [NETWORK=]KIND:WHAT[,priority=N], as `punctual switch`
+    /// does. Repeat for more.
     #[arg(long, value_name = "UPLINK")]
     uplink: Vec<String>,
-    /// Check the invariants of switches all the time; exit code 3 says that one was violated.
+    /// Check the switches' invariants continuously; exit code 3 if one is violated.
     #[arg(long)]
     check: bool,
-    /// Another program in place of the guest program, for a domain that is a process: what a hostile guest
-    /// can do is tested with it.
+    /// Run another program instead of the guest program, for a domain that is a process. Tests use it for
+    /// hostile guests.
     #[arg(long, value_name = "DOMAIN=PROGRAM", hide = true, value_parser = guest_program)]
     guest_program: Vec<(String, PathBuf)>,
 }
@@ -78,7 +77,7 @@ fn guest_program(text: &str) -> Result<(String, PathBuf), &'static str> {
     Ok((domain.to_owned(), program.into()))
 }
 
-/// What stands for a domain that does not say.
+/// Default backend for domains that do not specify one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DefaultBackendArg {
     /// A VM under QEMU with the project's guest.
@@ -109,9 +108,9 @@ struct Measured {
     columns: Vec<Column>,
     /// Of those under our policies, by the position of their column, if asked for.
     replays: Vec<(usize, Column)>,
-    /// What enforcement did, as text.
+    /// Evidence of enforcement, as text.
     reports: Vec<String>,
-    /// What happened when, where `--trace` was given.
+    /// The timeline, if `--trace` was given.
     timeline: Option<Timeline>,
     stopped: bool,
 }
@@ -120,7 +119,7 @@ struct Measured {
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let variants = variants(args)?;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
-    // Of several policies, or none of ours, the analysis has no single answer.
+    // With several policies, or with plain Linux, there is no single analysis to show.
     let guarantees = match variants.as_slice() {
         [Variant { linux: None, host, .. }] if page.is_some() => Some(punctual_analysis::analyse(host)),
         _ => None,
@@ -150,7 +149,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(exit_code)
 }
 
-/// The host under each policy: all are judged before the first VM boots.
+/// The host under each policy; all are validated before the first VM boots.
 fn variants(args: &Args) -> Result<Vec<Variant<'_>>, Error> {
     let file = HostFile::read(&args.file)?;
     let names: Vec<Option<&str>> = match args.policy.as_slice() {
@@ -164,10 +163,10 @@ fn variants(args: &Args) -> Result<Vec<Variant<'_>>, Error> {
         variants.push(Variant { name, linux, host });
     }
     if args.enforcement.output.is_some() && variants.len() > 1 {
-        return Err(Error::Usage("--output takes the results of one policy; --json prints several".into()));
+        return Err(Error::Usage("--output writes the results of one policy; use --json for several".into()));
     }
     if args.enforcement.trace.is_some() && variants.len() > 1 {
-        return Err(Error::Usage("--trace shows a run under one policy: give one --policy at most".into()));
+        return Err(Error::Usage("--trace records a run under one policy: give at most one --policy".into()));
     }
     Ok(variants)
 }

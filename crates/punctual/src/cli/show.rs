@@ -7,9 +7,9 @@ use super::exit;
 use super::input::{Changes, HostFile, PolicyName};
 use super::output::Ui;
 
-/// Print a host file validated and spelled out, generated tasks included.
+/// Print a host file after validation, with all defaults and generated tasks.
 ///
-/// What is printed is a host file again; options change it as they do for `sim`.
+/// The output is a host file; options change it as they do for `sim`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual show examples/five-vms.toml\n  \

@@ -19,10 +19,10 @@ use super::output::{OutFile, Ui, wrapped};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
 
-/// Simulate a host and say who misses deadlines.
+/// Simulate a host and show which tasks miss deadlines.
 ///
-/// With several files or policies the results stand side by side. The same file and options give the same
-/// bytes on every machine, whatever the number of threads.
+/// Results of several files or policies are shown side by side. The same file and options give the same
+/// bytes on every machine, with any number of threads.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sim host.toml\n  \
@@ -41,7 +41,7 @@ pub struct Args {
     policies: Policies,
     #[command(flatten)]
     changes: Changes,
-    /// Merge this many runs with the seeds N, N+1, ...; generated task sets are drawn anew for each.
+    /// Merge this many runs with the seeds N, N+1, ...; each draws its generated task sets again.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     runs: u32,
@@ -51,7 +51,7 @@ pub struct Args {
     /// Show every metric of every task, vCPU, domain, processor, pool, flow and network.
     #[arg(long, conflicts_with = "json")]
     detail: bool,
-    /// Say why jobs were late: the parts of their response times, and the worst jobs. Results have them too.
+    /// Explain late jobs: the parts of their response times, and the worst jobs. JSON results include them.
     #[arg(long)]
     blame: bool,
     /// Write what happened as a Perfetto trace; for a single run under a single policy.
@@ -63,8 +63,8 @@ pub struct Args {
     /// Write a report as one HTML page: verdicts, analysis, results, and a timeline of the (first) run.
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
-    /// Exit with 1 if any deadline was missed. Nothing disturbs a simulated machine, so `=ours`, as of
-    /// `punctual run`, means the same.
+    /// Exit with 1 if any deadline was missed. Nothing disturbs a simulated machine, so `=ours`, which
+    /// `punctual run` has, means the same.
     #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true, default_missing_value = "any")]
     fail_on_miss: Option<Whose>,
     #[command(flatten)]
@@ -121,7 +121,7 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     let mut variants = Vec::new();
     for file in files {
         if args.policies.all() {
-            // What is wrong with the file itself is said once.
+            // Errors of the file itself are reported once.
             file.any_host(&args.changes.overrides(None))?;
         }
         for policy in &choices {
@@ -149,7 +149,7 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     }
 }
 
-/// What tells a column from the others: the policy, the file without its ending, or both.
+/// A column's label: the policy, the file name without its extension, or both.
 fn label(file: &HostFile, policy: Option<&str>, files: usize, policies: usize) -> String {
     let stem = file.name.strip_suffix(".toml").unwrap_or(&file.name);
     match (policy, files, policies) {
@@ -237,7 +237,7 @@ fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> 
     }
 }
 
-/// One run with everything written down that `--trace` and `--jobs` ask for.
+/// One run, recorded as `--trace` and `--jobs` ask.
 fn observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Error> {
     let ([variant], 1) = (variants, args.runs) else {
         let text = "--trace and --jobs show a single run: give one file, at most one --policy and no --runs";
@@ -333,7 +333,7 @@ fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[C
     let first = &variants[0];
     let pass = |reader: &mut Reader| Ok(write_timeline(&first.first, reader)?);
     let timeline = args.interval.timeline(pass, &|e| format!("no timeline: {e}"))?;
-    // Of several hosts or policies there is no single answer.
+    // With several hosts or policies there is no single analysis to show.
     let guarantees = match variants {
         [_] => Some(guarantees(&first.first)),
         _ => None,
@@ -342,7 +342,7 @@ fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[C
     report::write(out, &Page { columns, guarantees: guarantees.as_ref(), timeline })
 }
 
-/// Whoever takes note of what happens.
+/// The observers of a run.
 struct Observers<T, J> {
     trace: Option<T>,
     jobs: Option<J>,

@@ -19,12 +19,13 @@ use super::live::plain_printer;
 use super::output::Ui;
 use super::{exit, interrupt};
 
-/// Give guests sockets of this host, as a host file allows.
+/// Serve guests with sockets of this host, as a host file allows.
 ///
-/// Makes a socket for each domain with `sockets` and prints the arguments with which QEMU connects its
-/// ivshmem-doorbell device to it. A module in the guest hands its programs' socket calls over; the file says
-/// which addresses they may bind and connect to, and how much. VMs may come, go and come back while it works;
-/// it ends with Ctrl-C, closes what the guests opened and removes its sockets. docs/sockets.md explains it.
+/// Creates a socket for each domain with `sockets` and prints the arguments with which QEMU connects its
+/// ivshmem-doorbell device to it. A module in the guest forwards its programs' socket calls; the file limits
+/// the addresses that they may bind and connect to, and their resources. VMs may connect, disconnect and
+/// reconnect at any time. Ends with Ctrl-C, closes the guests' connections and removes its sockets.
+/// docs/sockets.md explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sockets examples/sockets.toml                   until Ctrl-C\n  \
@@ -34,13 +35,13 @@ pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// Serve this domain alone.
+    /// Serve only this domain.
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
-    /// Change a key of the host file; `*` stands for every name. Repeat for more keys.
+    /// Change a key of the host file; `*` matches every name. Repeat for more keys.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Make the sockets in this directory instead of one among those of live runs.
+    /// Create the sockets in this directory instead of one beside those of live runs.
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// End after this long.

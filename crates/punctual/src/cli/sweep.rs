@@ -36,7 +36,7 @@ const DEFAULT_COLUMNS: [Metric; 4] =
 ///
 /// Every combination of the values given with --vary and --policy is simulated. Tables show a metric over
 /// all tasks of the host, the last dimension from left to right; --csv and --json have every metric. The
-/// output does not depend on the number of threads. Ctrl-C prints what is finished.
+/// output does not depend on the number of threads. Ctrl-C prints the points that are finished.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sweep host.toml --vary domain.video.budget=1ms..5ms:1ms\n  \
@@ -47,22 +47,22 @@ pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// A key and its values: KEY=V1,V2,... or KEY=START..END:STEP, both ends included, units kept; `*` in
-    /// the key stands for every name. Repeat for more dimensions.
+    /// A key and its values: KEY=V1,V2,... or KEY=START..END:STEP, both ends included, with units; `*` in
+    /// the key matches every name. Repeat for more dimensions.
     #[arg(long, value_name = "KEY=VALUES", value_parser = grid::axis)]
     vary: Vec<Axis>,
     #[command(flatten)]
     policies: Policies,
     #[command(flatten)]
     changes: Changes,
-    /// Merge this many runs at each point, with the seeds N, N+1, ...; generated task sets are drawn anew.
+    /// Merge this many runs at each point, with the seeds N, N+1, ...; each draws generated task sets again.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     runs: u32,
-    /// What tables show; repeat or separate with commas.
+    /// Metrics that tables show; repeat or separate with commas.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     metric: Vec<Metric>,
-    /// Leave out combinations that are no valid host instead of refusing the whole grid.
+    /// Skip combinations that are not a valid host instead of refusing the whole grid.
     #[arg(long)]
     skip_invalid: bool,
     /// Print one line of CSV per point, with every metric.
@@ -90,16 +90,16 @@ struct Grid<'a> {
     dimensions: Vec<Dimension>,
 }
 
-/// What became of a point.
+/// The outcome of a point.
 enum Outcome {
     Done(Box<Measured>),
-    /// No valid host, and `--skip-invalid` was given.
+    /// Not a valid host, and `--skip-invalid` was given.
     Invalid,
     /// The program was interrupted before.
     Unfinished,
 }
 
-/// What is kept of a point.
+/// The values kept of a point.
 struct Measured {
     runs: u32,
     released: u64,

@@ -24,12 +24,11 @@ use super::{exit, interrupt};
 
 /// Connect VMs as a network of a host file says, and put urgent packets first.
 ///
-/// Makes a vhost-user socket for each interface of the network and prints the arguments with which QEMU
-/// connects to it. Packets go in the order of the network's discipline, with the file's priorities, batches
-/// and rate limits. VMs may come, go and come back while it works; it ends with Ctrl-C and removes its
-/// sockets. Hosts beyond the network card are reached by `--uplink`. With `--reload` the switch that works
-/// already adds, removes and changes ports until they are those of this command line; others notice nothing.
-/// docs/switch.md explains it.
+/// Creates a vhost-user socket for each interface of the network and prints the arguments with which QEMU
+/// connects to it. Packets are ordered by the network's discipline, with the file's priorities, batches and
+/// rate limits. VMs may connect, disconnect and reconnect at any time. Ends with Ctrl-C and removes its
+/// sockets. `--uplink` connects hosts beyond the network card. `--reload` reconfigures the running switch to
+/// match this command line; ports that do not change are not disturbed. docs/switch.md explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual switch examples/network.toml                    until Ctrl-C\n  \
@@ -44,29 +43,30 @@ pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// The network, where the file has several.
+    /// The network, if the file has several.
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
-    /// Change a key of the host file; `*` stands for every name. Repeat for more keys.
+    /// Change a key of the host file; `*` matches every name. Repeat for more keys.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Make the sockets in this directory instead of one among those of live runs.
+    /// Create the sockets in this directory instead of one beside those of live runs.
     #[arg(long, value_name = "DIRECTORY")]
     sockets: Option<PathBuf>,
-    /// Let this group connect to the VMs' sockets, too, such as that as which libvirt runs QEMU (`kvm` in
-    /// Debian). Makes the directory of --sockets if it is not there; the group must be able to reach it.
+    /// Let this group connect to the VMs' sockets, for example the group of libvirt's QEMU (`kvm` in
+    /// Debian). Creates the directory of --sockets if missing; the group must be able to reach it.
     #[arg(long, value_name = "NAME", requires = "sockets")]
     group: Option<String>,
     /// Connect something beyond the network card, as a port of its own:
-    /// [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N]. `tap:NAME` opens a TAP or makes it,
-    /// `interface:NAME` takes an existing interface over, `program:PATH` listens for programs at a socket,
-    /// `replay:FILE` sends what is in a pcap file, and `capture:FILE` writes what arrives to one. Without a
-    /// priority it is least urgent. Frames without a tag are in VLAN `vlan`, those of the VLANs `trunk` have
-    /// tags. Repeat for more.
+    /// [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N]. `tap:NAME` opens or creates a TAP,
+    /// `interface:NAME` takes over an existing interface, `program:PATH` listens for programs at a socket,
+    /// `replay:FILE` sends the frames of a pcap file, and `capture:FILE` writes received frames to one. The
+    /// default priority is the least urgent. Untagged frames belong to VLAN `vlan`; frames of the VLANs in
+    /// `trunk` are tagged. Repeat for more.
     #[arg(long, value_name = "UPLINK")]
     uplink: Vec<String>,
-    /// Interfaces whose priority number is at most this have a thread of their own. By default the file's
-    /// planes hold, else those with the smallest number have one, if the discipline reads priorities.
+    /// Give interfaces whose priority number is at most this a thread of their own. By default the file's
+    /// planes apply; without planes, the interfaces with the smallest number get a thread if the discipline
+    /// uses priorities.
     #[arg(long, value_name = "PRIORITY", conflicts_with = "one_plane")]
     urgent: Option<u32>,
     /// Serve all interfaces in one thread.
@@ -78,19 +78,19 @@ pub struct Args {
     /// Keep the first thread on this processor.
     #[arg(long, value_name = "N")]
     processor: Option<usize>,
-    /// Poll for so long before sleeping when there are no packets; by default as the file's planes say.
+    /// Busy-poll this long before sleeping when there are no packets [default: the file's planes].
     #[arg(long, value_name = "TIME", value_parser = time)]
     poll: Option<Duration>,
-    /// Make the switch of this network that works already become what this command line says: interfaces of
-    /// the file and uplinks come, go and change. If anything is wrong nothing changes. Its planes, --check
-    /// and --duration stay as they are; options for them are refused.
+    /// Reconfigure the running switch of this network to match this command line: add, remove and change
+    /// interfaces and uplinks. Any error leaves the switch unchanged. Planes, --check and --duration cannot
+    /// be changed; options for them are refused.
     #[arg(long)]
     reload: bool,
     /// End after this long.
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     duration: Option<Duration>,
-    /// Check invariants all the time: order within flows, conservation, and what the discipline promises to
-    /// urgent packets. Exit code 3 says that one was violated.
+    /// Check invariants continuously: order within flows, conservation, and the discipline's guarantee for
+    /// urgent packets. Exit code 3 if one is violated.
     #[arg(long)]
     check: bool,
     /// Print what libvirt's domains need to connect, instead of arguments of QEMU.
@@ -114,7 +114,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(outside) = network.outside.first()
         && args.uplink.is_empty()
     {
-        ui.warn(&format!("{} is beyond the network card: without --uplink nothing reaches it", outside.name));
+        ui.warn(&format!("{} is beyond the network card: it is unreachable without --uplink", outside.name));
     }
     let Args { urgent, one_plane: one, fifo, processor, poll, .. } = *args;
     let config = ServiceConfig {
@@ -140,7 +140,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
 }
 
-/// The listing is not in the way of JSON.
+/// The listing goes to standard error if standard output carries JSON.
 fn print_listing(args: &Args, text: String, ui: &Ui) -> Result<(), Error> {
     if args.json {
         eprint!("{text}");
@@ -149,7 +149,7 @@ fn print_listing(args: &Args, text: String, ui: &Ui) -> Result<(), Error> {
     ui.print(text)
 }
 
-/// Options that say what a switch at work does not change.
+/// Options that a running switch cannot change.
 fn check_reload(args: &Args) -> Result<(), Error> {
     let given = [
         ("--urgent", args.urgent.is_some()),
@@ -164,13 +164,13 @@ fn check_reload(args: &Args) -> Result<(), Error> {
     match given.iter().find(|(_, is_given)| *is_given) {
         None => Ok(()),
         Some((option, _)) => Err(Error::Usage(format!(
-            "{option} holds from the start of a switch and cannot be changed by --reload: leave it out, or \
+            "{option} is fixed when the switch starts and --reload cannot change it: leave it out, or \
              start the switch anew; nothing changed"
         ))),
     }
 }
 
-/// Tells the switch that works already what it becomes.
+/// Sends the new configuration to the running switch.
 fn reload(args: &Args, file: &HostFile, network: &Network, ui: &Ui) -> Result<u8, Error> {
     check_reload(args)?;
     let client = match &args.sockets {
@@ -180,7 +180,7 @@ fn reload(args: &Args, file: &HostFile, network: &Network, ui: &Ui) -> Result<u8
     let name = printable(&network.name);
     let client = client.map_err(|error| {
         let hint = if args.sockets.is_some() { "" } else { " (--sockets says where its sockets are)" };
-        Error::Usage(format!("no switch of network {name} is found{hint}: {error}"))
+        Error::Usage(format!("no running switch of network {name} was found{hint}: {error}"))
     })?;
     let directory =
         std::env::current_dir().map_err(|error| Error::Usage(format!("no directory: {error}")))?;
@@ -195,7 +195,7 @@ fn reload(args: &Args, file: &HostFile, network: &Network, ui: &Ui) -> Result<u8
     match client.ask(&Request::Become(description)) {
         Ok(Answer::Became { changes, listing }) => became(args, &changes, listing, ui),
         Ok(Answer::Refused(text)) => Err(Error::Usage(text)),
-        Ok(Answer::Counted(_)) => Err(Error::Usage("the switch gave another answer".into())),
+        Ok(Answer::Counted(_)) => Err(Error::Usage("the switch sent an unexpected answer".into())),
         Err(error) => Err(Error::Usage(format!("the switch does not answer: {error}"))),
     }
 }

@@ -27,12 +27,11 @@ use super::{exit, interrupt};
 
 /// Find the smallest budgets that guarantee every deadline.
 ///
-/// Budgets are found for every vCPU under a policy with budgets (and for every task that such a policy
-/// schedules itself); priorities and processors where the file gives none. vCPUs without deadlines inside
-/// keep what the file reserves for them; other domains need no budget in the file, and with `--periods free`
-/// no period. The result is analysed again as a whole, and no budget in it can be one step smaller. Exit code
-/// 0: found, 1: nothing suffices, 2: the command line or the file is wrong. docs/analysis.md explains the
-/// search.
+/// Finds a budget for every vCPU under a policy with budgets (and for every task that such a policy schedules
+/// itself), and priorities and processors if the file gives none. vCPUs without deadlines inside keep the
+/// file's budget; other domains need no budget in the file, and with `--periods free` no period. The result
+/// is analysed again as a whole, and no budget in it can be one step smaller. Exit code 0: found; 1: no
+/// budgets suffice; 2: the command line or the file is wrong. docs/analysis.md explains the search.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual synthesize host.toml                          which budgets are enough?\n  \
@@ -44,29 +43,29 @@ pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// Write the host file with the result here; `-` is standard output, instead of the tables.
+    /// Write the host file with these budgets to this path; `-` prints it instead of the tables.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Keep the file's periods, or choose the best of the candidates for each vCPU.
     #[arg(long, value_name = "WHICH", default_value = "given")]
     periods: PeriodChoice,
-    /// Periods to choose from, with commas; by default 1, 2, 5, 10 ... ms and the divisors of the tasks'
-    /// periods.
+    /// Periods to choose from, separated by commas [default: 1, 2, 5, 10 ... ms and the divisors of the
+    /// tasks' periods].
     #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = some_time)]
     candidates: Vec<Duration>,
     /// Budgets are multiples of this.
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = some_time)]
     granularity: Duration,
-    /// Let every cost grow by this much.
+    /// Room for growth: every cost may grow by this much.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     margin: u64,
     /// Keep the file's priorities, or choose all of them; missing ones are always chosen.
     #[arg(long, value_name = "WHICH", default_value = "given")]
     priorities: PriorityChoice,
-    /// How vCPUs without an affinity get their processors in partitioned pools.
+    /// How to place vCPUs without an affinity in partitioned pools.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     placement: PlacementChoice,
-    /// Analyses after which the search is content with the best so far.
+    /// Number of analyses after which the search returns the best result so far.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     effort: u64,
     /// Schedule every pool by this policy instead of the file's.
@@ -241,7 +240,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     // What was written is what was analysed.
     let again = file::parse(&file, &source.name, &Overrides::default());
     if again.as_ref() != Ok(&synthesis.host) {
-        return Err(Error::Violation("the file written is read as another host".into()));
+        return Err(Error::Violation("the written file is read as a different host".into()));
     }
     show(args, ui, &synthesis, &growth, file)?;
     Ok(exit::OK)
@@ -306,7 +305,7 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall]) -> Result<u8, Erro
         let mut text = format!("Nothing guarantees {name}:\n");
         why.iter().for_each(|reason| text += &wrapped("  ", "    ", reason));
         if args.periods == PeriodChoice::Given {
-            text += "Other periods may do (--periods free), or other priorities (--priorities free).\n";
+            text += "Other periods may suffice (--periods free), or other priorities (--priorities free).\n";
         }
         ui.print(text)?;
     }
@@ -323,9 +322,9 @@ fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> St
         found.chosen.len()
     );
     out += if found.exact {
-        "Nothing less does with these choices, as far as the tests can tell.\n\n"
+        "No smaller budgets suffice with these choices, as far as the tests can tell.\n\n"
     } else {
-        "The search ended early: less may do (--effort).\n\n"
+        "The search ended early: smaller budgets may suffice (--effort).\n\n"
     };
     out += &units(&found.chosen, colour);
     out.push('\n');

@@ -17,17 +17,16 @@ use super::error::Error;
 use super::output::Ui;
 use super::{exit, interrupt};
 
-/// Watch a live run: pools, vCPUs, budgets left and delivered, use, state, deadlines missed.
+/// Watch a live run: pools, vCPUs, budgets, use, states, missed deadlines.
 ///
-/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. "delivered"
-/// is the share of periods in which a vCPU got its whole budget or did not want more, "without" the longest
-/// time that it was ready and had no processor, "wait p99" is how long it waited for the processor each time,
-/// all since it is under enforcement and as of the last half second; a guest need not tell anything for that.
-/// A guest reports its finished jobs about once a second; jobs that are due since then are not told of yet,
-/// and missed only if they are not among the finished ones of a later report.
+/// Shows the run on this machine, about every 100 ms, until it ends or Ctrl-C. "delivered" is the share of
+/// periods in which a vCPU got its whole budget or did not want more, "without" the longest time that it was
+/// ready and had no processor, and "wait p99" how long it waited for the processor each time. These cover the
+/// time under enforcement up to half a second ago and need no help from the guest. Guests report finished
+/// jobs about once a second; jobs that became due after the last report are shown as "not told yet".
 ///
-/// Without a run it shows the ports and planes of each `punctual switch`, twice a second. "queued" are frames
-/// that wait in a VM's ring or in the switch, "p99" is the time inside the switch.
+/// Without a run it shows the ports and planes of each `punctual switch`, twice a second. "queued" counts
+/// frames that wait in a VM's ring or in the switch, and "p99" is the time inside the switch.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual top\n  \
@@ -35,7 +34,7 @@ use super::{exit, interrupt};
     punctual top --once\n  \
     punctual switch host.toml & punctual top                 its ports")]
 pub struct Args {
-    /// Which run, if there are several: its socket. Or the directory of a switch's sockets.
+    /// The socket of a run, if there are several runs, or the directory of a switch's sockets.
     #[arg(value_name = "SOCKET")]
     run: Option<PathBuf>,
     /// Print one line of JSON per snapshot.
@@ -97,18 +96,18 @@ impl Watched {
             return match path.is_dir() {
                 true => {
                     Client::in_directory(path).map(|client| Watched::Switches(vec![client])).map_err(|e| {
-                        Error::Usage(format!("{}: no switch has its sockets there: {e}", path.display()))
+                        Error::Usage(format!("no switch has its sockets in {}: {e}", path.display()))
                     })
                 }
                 false => Ok(Watched::Run(path.clone())),
             };
         }
-        let no_list = |e| Error::Usage(format!("runs cannot be listed: {e}"));
+        let no_list = |e| Error::Usage(format!("cannot list runs: {e}"));
         let mut runs = running().map_err(no_list)?;
         match runs.len() {
             0 => {
                 let switches = Client::running().map_err(no_list)?;
-                let none = "no live run is under way here, and no switch; start one with `punctual run`";
+                let none = "no live run and no switch is active here; start one with `punctual run`";
                 if switches.is_empty() {
                     Err(Error::Usage(none.into()))
                 } else {
@@ -118,7 +117,7 @@ impl Watched {
             1 => Ok(Watched::Run(runs.remove(0))),
             _ => {
                 let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
-                Err(Error::Usage(format!("several runs are under way; name one: {}", names.join(", "))))
+                Err(Error::Usage(format!("several runs are active; name one: {}", names.join(", "))))
             }
         }
     }

@@ -74,21 +74,19 @@ fn print_sockets(name: &str, event: &punctual_sockets::Event, ui: &Ui) {
     let name = printable(name);
     match event {
         Event::Connected => eprintln!("{name}: connected"),
-        Event::Resumed => eprintln!("{name}: served again; its sockets before are gone"),
+        Event::Resumed => eprintln!("{name}: reconnected; its earlier sockets are closed"),
         Event::NotResumed(error) => ui.warn(&format!(
-            "{name}: a VM of an earlier server cannot be served before it is started again: {}",
+            "{name}: the VM was connected to an earlier server and must be restarted: {}",
             printable(error)
         )),
-        Event::Disconnected(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
+        Event::Disconnected(sockets) => eprintln!("{name}: disconnected; {sockets} sockets closed"),
         Event::OtherVersion(version) => ui.warn(&format!(
             "{name}: its guest's module or library speaks version {version} of the protocol and this server \
-             version {}; no socket of it is the host's",
+             version {}; its sockets are not served",
             layout::VERSION
         )),
         Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
-        Event::InvalidRing(error) => {
-            ui.warn(&format!("{name}: out of use until it is started again: {error}"))
-        }
+        Event::InvalidRing(error) => ui.warn(&format!("{name}: disabled until the VM is restarted: {error}")),
         Event::Failed(error) => ui.warn(&format!("{name}: {}", printable(error))),
     }
 }

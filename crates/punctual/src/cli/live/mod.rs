@@ -45,18 +45,18 @@ pub struct EnforcementArgs {
     /// Write results as JSON to a file.
     #[arg(long, value_name = "OUT.json")]
     pub output: Option<PathBuf>,
-    /// Change what threatens latency and can be put back, as `punctual doctor` lists it, for the time of the
-    /// run.
+    /// For the time of the run, change the reversible settings that threaten latency; `punctual doctor` lists
+    /// them.
     #[arg(long)]
     pub apply: bool,
-    /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
+    /// Write a report as one HTML page: verdicts, results and, for a single Punctual policy, the analysis.
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,
-    /// Write what happened as a Perfetto trace, which is also the timeline of the report; of a single policy.
-    /// Reads context switches, which make --blame exact about other threads.
+    /// Write a Perfetto trace of a run under a single policy; it is also the report's timeline. Records
+    /// context switches, which makes --blame exact about other threads.
     #[arg(long, value_name = "OUT.pftrace")]
     pub trace: Option<PathBuf>,
-    /// Say on standard error what is going on, as on a terminal.
+    /// Show progress on standard error even if it is not a terminal.
     #[arg(long)]
     pub progress: bool,
     #[command(flatten)]
@@ -64,27 +64,26 @@ pub struct EnforcementArgs {
     /// Start even if the pools take every processor.
     #[arg(long)]
     pub starve: bool,
-    /// End the run, put everything back, if enforcement is silent for this long.
+    /// End the run and undo its changes if enforcement hangs for this long.
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = in_range(200..=600_000))]
     pub silence_ms: u64,
-    /// Give up on a VM that has not booted, or a guest program that is silent, after this long.
+    /// Give up on a VM that has not booted, or a guest program that does not respond, after this long.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = in_range(1..=3_600))]
     pub boot_s: u64,
-    /// Never look again sooner than this just because a budget may end.
+    /// Shortest interval at which to check a budget that is about to end.
     #[arg(long, value_name = "US", default_value_t = 20, value_parser = in_range(1..=100_000))]
     pub granularity_us: u64,
-    /// What a unit ran beyond its budget because a look came late is taken from its next budgets, or
-    /// forgiven.
+    /// Whether a unit pays back time that it ran beyond its budget because a check came late.
     #[arg(long, value_name = "HOW", default_value = "owed")]
     pub late_overrun: LateOverrunArg,
 }
 
-/// What happens to an overrun because of a late look.
+/// What happens to an overrun that a late check caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LateOverrunArg {
-    /// The unit pays it back.
+    /// The unit's next budgets are reduced by it.
     Owed,
-    /// It does not.
+    /// The overrun is ignored.
     Forgiven,
 }
 
@@ -185,7 +184,8 @@ pub fn hooks<'a>(events: Events, watch: &'a mut dyn FnMut(&RunView<'_>)) -> Hook
 
 /// This program's file, for the guardian.
 pub fn own_program() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))
+    std::env::current_exe()
+        .map_err(|e| Error::Usage(format!("cannot find the program's own executable: {e}")))
 }
 
 /// The error of a run that did not come to its end; says what was put back.
@@ -211,7 +211,9 @@ fn ended_early(error: RunError, ui: &Ui) -> Error {
 fn warn(outcome: &Measurements, ui: &Ui) {
     if outcome.stopped {
         let length = fmt_duration(Duration::from_ns(outcome.results.duration_ns));
-        ui.warn(&format!("stopped after {length}; jobs are counted as the guests had told by then"));
+        ui.warn(&format!(
+            "stopped after {length}; results include the jobs that guests had reported by then"
+        ));
     }
     for notice in &outcome.notices {
         ui.warn(&notice.to_string());
@@ -237,8 +239,9 @@ pub fn check_restored<'a>(
 /// Pools whose budgets leave the fair class less than the fair server of the machine below `root` takes.
 pub fn beside_fair_server(host: &Host, root: &Path) -> Result<Vec<String>, Error> {
     let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
-    let share = doctor::fair_server(Root::new(root), processors)
-        .map_err(|error| Error::Usage(format!("{} is no running Linux: {error}", root.display())))?;
+    let share = doctor::fair_server(Root::new(root), processors).map_err(|error| {
+        Error::Usage(format!("{} is not a running Linux system: {error}", root.display()))
+    })?;
     let server = share.map(|(runtime, period)| FairServer {
         runtime: Duration::from_ns(runtime),
         period: Duration::from_ns(period),

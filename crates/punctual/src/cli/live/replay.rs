@@ -29,13 +29,15 @@ pub fn text(pairs: &[Column], colour: bool) -> String {
         taken.1 += disturbance.time_ns;
     }
     let covered = match taken.1 {
-        0 => "That was never the case.".to_owned(),
+        0 => "They were never unavailable.".to_owned(),
         all => format!(
-            "That is {} of the time that they were away. What is missed there too is the machine's doing.",
+            "That is {} of the time for which they were unavailable. Deadlines missed here too were \
+             missed because of the machine.",
             fmt_share(taken.0, all)
         ),
     };
-    let what = "Replayed: the same jobs in the simulator, with the processors taken away as measured.";
+    let what = "Replayed: the same jobs in the simulator, with processors unavailable \
+                when they were measured to be.";
     let note = format!("{what} {covered}");
     format!("\n{}\n{}", table::miss_columns(pairs, colour), table::paragraph(&note))
 }

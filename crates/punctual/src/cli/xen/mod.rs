@@ -10,10 +10,10 @@ mod timeline;
 use super::error::Error;
 use super::output::Ui;
 
-/// Show and set what Punctual's scheduler does inside Xen, or make its decisions again.
+/// Show and set the parameters of Punctual's scheduler in Xen, or replay its decisions.
 ///
 /// Needs Xen with `sched=punctual` (docs/xen.md) and runs in domain 0, with `xl` there; `replay` runs
-/// anywhere. `xl sched-rtds`, `xl vcpu-pin` and `xl cpupool-*` work with this scheduler, too.
+/// anywhere. `xl sched-rtds`, `xl vcpu-pin` and `xl cpupool-*` also work with this scheduler.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual xen show                                        policies, parameters, budgets left\n  \

@@ -10,8 +10,8 @@ use super::super::output::Ui;
 
 /// Show or change the policy of a cpupool.
 ///
-/// All vCPUs of the pool get the new policy at once, with the parameters that they have; if it refuses one,
-/// nothing changes. A pool whose policy has failed works again after that.
+/// All vCPUs of the pool get the new policy at once and keep their parameters; if the policy refuses one,
+/// nothing changes. Setting a policy also restores a pool whose policy has failed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual xen pool Pool-0\n  \
@@ -21,7 +21,7 @@ pub struct Args {
     /// The cpupool's name or number.
     #[arg(value_name = "POOL")]
     pool: String,
-    /// Schedule it by this policy from now on.
+    /// The new policy.
     #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
     policy: Option<String>,
     /// An option of the policy; repeat for more.

@@ -14,17 +14,17 @@ use super::super::exit;
 use super::super::output::Ui;
 use super::timeline;
 
-/// Make the decisions of a trace of Xen again, and compare.
+/// Replay the decisions of a Xen trace and compare them.
 ///
-/// `xentrace -e 0x22000 FILE` records what Xen told the scheduler and what it answered, from the moment at
-/// which a cpupool gets its policy (`punctual xen pool`). The same calls are made here on the same policy.
-/// Exit code 0: every answer is the same; 1: one is not, or records lack; 2: the file is no such trace.
+/// `xentrace -e 0x22000 FILE` records Xen's calls of the scheduler and its answers, beginning when a cpupool
+/// gets its policy (`punctual xen pool`). The command makes the same calls on the same policy. Exit code 0:
+/// all answers agree; 1: an answer differs or records are missing; 2: the file is not such a trace.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual xen replay trace\n  \
     punctual xen replay trace --trace xen.pftrace            for ui.perfetto.dev")]
 pub struct Args {
-    /// What xentrace wrote.
+    /// The file that xentrace wrote.
     #[arg(value_name = "TRACE")]
     file: PathBuf,
     /// Write the pool with the most decisions as a Perfetto trace.

@@ -12,10 +12,10 @@ use super::super::input::{Changes, HostFile, Label, PolicyName};
 use super::super::output::Ui;
 use super::super::{exit, interrupt};
 
-/// Run a host file in guests of Xen, and put everything back.
+/// Run a host file in guests of Xen, then undo all changes.
 ///
-/// Its pools become cpupools, its domains PV guests with the project's guest program. A domain called
-/// `Domain-0` is domain 0 itself, and its pool the first cpupool: it says what domain 0 may have meanwhile.
+/// Its pools become cpupools and its domains PV guests with the project's guest program. A domain named
+/// `Domain-0` describes domain 0 itself during the run, and its pool is the first cpupool.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual xen run labs/xen/hosts/three.toml --kernel /boot/vmlinux\n  \
@@ -29,7 +29,7 @@ pub struct Args {
     policy: Option<String>,
     #[command(flatten)]
     changes: Changes,
-    /// The Linux kernel of the guests: uncompressed, or as xl takes it.
+    /// The Linux kernel of the guests: uncompressed, or in a format that xl accepts.
     #[arg(long, value_name = "FILE", default_value = "/vmlinux")]
     kernel: PathBuf,
     /// Memory of each guest.

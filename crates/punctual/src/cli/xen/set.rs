@@ -14,7 +14,7 @@ use super::super::output::Ui;
 
 /// Set parameters of a domain's vCPUs.
 ///
-/// Those that are not given stay as they are. Without a priority, a shorter period is more urgent. Affinity
+/// Parameters that are not given do not change. Without a priority, a shorter period is more urgent. Affinity
 /// is set by `xl vcpu-pin`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -41,13 +41,13 @@ pub struct Args {
     /// A share among others.
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// At most so much of a processor, in percent; 0: no limit.
+    /// Upper limit in percent of a processor; 0: no limit.
     #[arg(long, value_name = "PERCENT")]
     cap: Option<u32>,
-    /// May it run on time that nobody else wants?
+    /// May it use time that no other vCPU wants?
     #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
     extratime: Option<bool>,
-    /// Is it below all others, with what they leave? Then no other parameter counts.
+    /// Run it only when no other vCPU wants the processor; other parameters are then ignored.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
     best_effort: Option<bool>,
 }
@@ -60,7 +60,7 @@ pub fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
     };
     let mut op = asked(args);
     if op.params.given == 0 {
-        return Err(Error::Usage("nothing is to be set: --budget, --period, --priority or others".into()));
+        return Err(Error::Usage("nothing to set: give --budget, --period, --priority or others".into()));
     }
     let domain = find(name)?;
     let vcpus = match vcpu {
@@ -88,7 +88,8 @@ pub fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
             }
         }
         if !done {
-            let nowhere = || Error::Usage(format!("no cpupool of Punctual has {}", printable(name)));
+            let nowhere =
+                || Error::Usage(format!("no cpupool under Punctual's scheduler has {}", printable(name)));
             return Err(refused.map_or_else(nowhere, Error::from));
         }
     }
@@ -100,7 +101,11 @@ fn find(name: &str) -> Result<Domain, Error> {
     let found = all.iter().find(|domain| domain.name == name || domain.id.to_string() == name);
     found.cloned().ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|domain| domain.name.as_str()).collect();
-        Error::Usage(format!("no domain is called `{}`; there are {}", printable(name), names.join(", ")))
+        Error::Usage(format!(
+            "there is no domain `{}`; the domains are {}",
+            printable(name),
+            names.join(", ")
+        ))
     })
 }
 

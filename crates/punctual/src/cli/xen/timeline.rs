@@ -24,7 +24,7 @@ use super::super::output::OutFile;
 pub fn write(path: &Path, calls: &Calls, replayed: &[Replayed]) -> Result<(), Error> {
     let Some(most) = replayed.iter().filter(|pool| pool.refused.is_none()).max_by_key(|pool| pool.picks)
     else {
-        return Err(Error::Usage("no pool of the trace can be shown".into()));
+        return Err(Error::Usage("the trace has no pool that can be shown".into()));
     };
     let only: Vec<Call> = calls.calls.iter().filter(|call| call.pool == most.pool).cloned().collect();
     let only = Calls { calls: only, lost: 0 };
@@ -49,8 +49,8 @@ pub fn write(path: &Path, calls: &Calls, replayed: &[Replayed]) -> Result<(), Er
     out.finish()
 }
 
-/// Which vCPU each number of the policy was, as far as the trace says; a number that was given anew is the
-/// vCPU that had it last.
+/// The vCPU of each of the policy's unit numbers, as far as the trace shows; for a number that was reused,
+/// the vCPU that had it last.
 struct Units {
     vcpus: BTreeMap<u32, (u16, u16)>,
     params: BTreeMap<(u16, u16), Params>,
