@@ -32,7 +32,7 @@ UNIT_NS = 15_625
 
 
 def random_task_set(rng, processors):
-    """Tasks as (cost, period, deadline, offset) in units; utilisation up to 1.1 per processor."""
+    """Tasks as (cost, period, deadline, offset) in units; utilization up to 1.1 per processor."""
     count = rng.randint(2, 8) + 2 * (processors - 1)
     shares = [rng.random() for _ in range(count)]
     load = rng.uniform(0.4, 1.1) * processors / sum(shares)

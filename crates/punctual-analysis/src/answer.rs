@@ -27,14 +27,12 @@ pub enum Answer {
         /// Deadline less bound.
         slack: Duration,
     },
-    /// It does not hold.
     Refuted(Refutation),
     /// The tests decide neither.
     Unknown(Reason),
 }
 
 impl Answer {
-    /// Does it hold?
     pub fn is_guaranteed(&self) -> bool {
         matches!(self, Answer::Guaranteed { .. })
     }
@@ -56,7 +54,6 @@ impl Answer {
 /// Why something does not hold. Displayed as a phrase: "misses by ... with ...".
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refutation {
-    /// What happens.
     pub pattern: Pattern,
     /// By when a deadline has been missed, or a budget has not been delivered.
     pub missed_by: Instant,
@@ -109,20 +106,15 @@ pub enum Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Pattern::Synchronous => {
-                "every task released at 0 and then as often as it may, with its greatest cost"
-            }
-            Pattern::AllBusy => "every vCPU busy from 0 on",
+            Pattern::Synchronous => "all tasks released together at 0, at their highest rate and cost",
+            Pattern::AllBusy => "all vCPUs busy from the start",
         })
     }
 }
 
-/// The test that decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Test {
-    /// No test was needed.
     CostBeyondDeadline,
-    /// No test was needed either.
     BelowBusyLoop,
     /// More is asked for than the budgets up to a deadline.
     BudgetsUpToDeadline,
@@ -134,23 +126,15 @@ pub enum Test {
     BestEffort,
     /// Response times in a fixed-priority server.
     DavisBurns,
-    /// Fixed priorities in a supply.
     FixedPriorityInSupply,
-    /// EDF in a supply.
     EdfInSupply,
-    /// Response times on a processor.
     ResponseTimes,
-    /// EDF on a processor.
     ProcessorDemand,
     /// Global EDF, where no test holds.
     GlobalEdf,
-    /// Global EDF: response times.
     GlobalEdfResponseTimes,
-    /// Global EDF: slack.
     GlobalEdfSlack,
-    /// Global EDF: densities.
     GlobalEdfDensity,
-    /// Global fixed priorities.
     GlobalFixedPriority,
 }
 
@@ -177,23 +161,18 @@ impl fmt::Display for Test {
     }
 }
 
-/// The answer for one task with a deadline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskAnswer {
-    /// Relative deadline.
     pub deadline: Duration,
-    /// Do all its jobs meet it?
     pub answer: Answer,
     /// What the greatest part of the bound is; only with a bound.
     pub dominant: Option<Dominant>,
-    /// The test that decided.
     pub test: Test,
 }
 
 /// The answer for one vCPU that has a budget: is it delivered in every period in which there is work for it?
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VcpuAnswer {
-    /// Its period.
     pub period: Duration,
     /// The bound is on the time from the start of a period to the end of the budget; the slack reaches up to
     /// the period's end.
@@ -203,11 +182,8 @@ pub struct VcpuAnswer {
 /// Everything that the analysis says about a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answers {
-    /// Tasks with deadlines.
     pub tasks: BTreeMap<TaskIx, TaskAnswer>,
-    /// vCPUs with budgets in a pool.
     pub vcpus: BTreeMap<VcpuIx, VcpuAnswer>,
-    /// By flow: the greatest latency.
     pub flows: Vec<Result<Duration, PacketReason>>,
     /// By chain: the greatest time from end to end, which is within its deadline.
     pub chains: Vec<Result<Duration, ChainReason>>,

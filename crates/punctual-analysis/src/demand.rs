@@ -1,6 +1,6 @@
 //! What tasks and servers ask for: request and demand bounds, and the fixed points built on them.
 //!
-//! Sums saturate at [`Duration::MAX`], which stands for "beyond every limit".
+//! Sums saturate at [`Duration::MAX`], which means "beyond every limit".
 
 use punctual_sched::Duration;
 
@@ -14,7 +14,6 @@ pub struct Demand {
     pub cost: Duration,
     /// Least distance of releases; above zero.
     pub period: Duration,
-    /// Relative deadline.
     pub deadline: Duration,
     /// How long after its arrival a job may become ready.
     pub jitter: Duration,
@@ -42,13 +41,14 @@ impl Demand {
     /// 1986; with jitter Audsley et al. 1993).
     #[inline]
     pub fn requested(&self, window: Duration) -> Duration {
+        debug_assert!(!self.period.is_zero());
         self.cost * (window + self.jitter).div_ceil(self.period)
     }
 
     /// Demand bound: the most work released and due in any interval of length `window` (Baruah, Mok, Rosier
     /// 1990).
     #[inline]
-    pub fn due_within(&self, window: Duration) -> Duration {
+    pub(crate) fn due_within(&self, window: Duration) -> Duration {
         match window.checked_sub(self.deadline) {
             Some(rest) => self.cost * (rest.div_floor(self.period) + 1),
             None => Duration::ZERO,

@@ -8,7 +8,7 @@ use punctual_sched::Duration;
 use crate::demand::{Demand, requested};
 use crate::supply::Supply;
 
-/// Most deadlines that one test looks at; sets that need more are close to full utilisation.
+/// Most deadlines that one test looks at; sets that need more are close to full utilization.
 pub const POINTS_MAX: usize = 200_000;
 
 /// Why not all deadlines hold.

@@ -25,7 +25,7 @@ pub fn response(
 
 /// Worst response time of `task` below `more_urgent` in a supply; `None` beyond `limit`, which is at most the
 /// task's period.
-pub fn response_in_supply(
+pub(crate) fn response_in_supply(
     task: &Demand,
     more_urgent: &[Demand],
     supply: &Supply,
@@ -40,7 +40,6 @@ pub fn response_in_supply(
 pub struct Server {
     /// Budget in every period. The scheduler's own time for this server is work that the budget pays for.
     pub budget: Duration,
-    /// Replenishment period.
     pub period: Duration,
     /// The longest its tasks may have to wait for the next replenishment: period - budget where budget is
     /// kept or idles away, the whole period where it is dropped.
@@ -91,17 +90,17 @@ impl Server {
 
     /// The most that more urgent servers, and a switch under way, take of the time `window` after a
     /// replenishment.
-    pub fn taken_by_others(&self, window: Duration) -> Duration {
+    pub(crate) fn taken_by_others(&self, window: Duration) -> Duration {
         requested(&self.more_urgent, window) + self.costs.change()
     }
 
     /// The most that decisions take of the budget in a period in which the server always has work.
-    pub fn taken_by_decisions(&self) -> Duration {
+    pub(crate) fn taken_by_decisions(&self) -> Duration {
         self.costs.before_end(self.period)
     }
 
-    /// What the server supplies to its tasks, as far as a supply bound function tells; `None` when its budget
-    /// is not guaranteed, or decisions may use it up.
+    /// What the server supplies to its tasks, as a supply bound function; `None` when its budget is not
+    /// guaranteed, or decisions may use it up.
     pub fn supply(&self) -> Option<Supply> {
         let taken = self.taken_by_decisions();
         let usable = self.budget.checked_sub(taken).filter(|usable| !usable.is_zero())?;

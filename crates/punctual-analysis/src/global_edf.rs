@@ -59,7 +59,6 @@ pub fn response_times(tasks: &[Demand], processors: usize, costs: &Decisions) ->
     Some(tasks.iter().zip(slack).map(|(task, slack)| task.deadline - slack).collect())
 }
 
-/// The indices of all but one.
 fn others(len: usize, but: usize) -> impl Iterator<Item = usize> {
     (0..len).filter(move |i| *i != but)
 }
@@ -125,7 +124,6 @@ pub(crate) fn in_any_window(task: &Demand, slack: Duration, window: Duration) ->
 /// A deferrable server under earliest deadline first: it keeps its budget while it has no work (RTDS, SEDF).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeferrableServer {
-    /// Budget in every period.
     pub budget: Duration,
     /// Period and relative deadline.
     pub period: Duration,
@@ -146,7 +144,7 @@ impl DeferrableServer {
 }
 
 /// The longest time from the start of a period of `servers[of]` until it had its budget, when it always has
-/// work, under global EDF of deferrable servers on so many processors; `None` beyond the period.
+/// work, under global EDF of deferrable servers on this many processors; `None` beyond the period.
 ///
 /// The argument of Bertogna, Cirinei, Lipari with the servers' own bounds on what they run: while the server
 /// waits, all processors run servers with deadlines up to its own. It is sharper than for tasks in that a
@@ -164,7 +162,7 @@ pub fn time_for_budget(
 
 /// The most that other servers and decisions take of the time `window` after the start of a period of
 /// `servers[of]`.
-pub fn taken_by_others(
+pub(crate) fn taken_by_others(
     servers: &[DeferrableServer],
     of: usize,
     processors: usize,

@@ -10,14 +10,12 @@ use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
 use crate::demand::{Demand, NANOSECOND};
 
-/// A unit of a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum UnitIx {
     Vcpu(VcpuIx),
     Task(TaskIx),
 }
 
-/// The units of one scheduler.
 #[derive(Clone, Default)]
 pub(crate) struct Units {
     tasks: Vec<TaskIx>,
@@ -82,7 +80,7 @@ impl Index {
 pub(crate) struct Load {
     /// By vCPU: the work of its domain's kernel in interrupt context, ahead of all tasks.
     pub(crate) kernels: BTreeMap<VcpuIx, Vec<KernelWork>>,
-    /// By task that packets release: what arrives. Without an entry nobody knows.
+    /// By task that packets release: what arrives. Without an entry it is unknown.
     pub(crate) served: BTreeMap<TaskIx, Demand>,
 }
 
@@ -120,7 +118,6 @@ impl<'h> Inputs<'h> {
         &self.host.pools[pool.0]
     }
 
-    /// The domain of a vCPU.
     pub(crate) fn domain_of(self, vcpu: VcpuIx) -> &'h Domain {
         &self.host.domains[self.host.vcpus[vcpu.0].domain.0]
     }
@@ -179,7 +176,6 @@ impl<'h> Inputs<'h> {
     }
 }
 
-/// The parameters of a unit.
 pub(crate) fn params(host: &Host, unit: UnitIx) -> &UnitParams {
     match unit {
         UnitIx::Vcpu(v) => &host.vcpus[v.0].params,
@@ -187,7 +183,6 @@ pub(crate) fn params(host: &Host, unit: UnitIx) -> &UnitParams {
     }
 }
 
-/// The name of a unit.
 pub(crate) fn name(host: &Host, unit: UnitIx) -> &str {
     match unit {
         UnitIx::Vcpu(v) => &host.vcpus[v.0].name,

@@ -20,7 +20,7 @@
 //! 2. *Tests*, on plain demands and supplies: [`fixed_priority`], [`edf`], [`global_fixed_priority`],
 //!    [`global_edf`], [`resource`], [`packet_path`].
 //! 3. *Inputs*: the host, which unit belongs to which scheduler, and what networks add (`inputs`).
-//! 4. *Answers*: reasons ([`Reason`]), what is said of a task or a budget ([`Answer`]), and what the tests
+//! 4. *Answers*: reasons ([`Reason`]), the answer for a task or a budget ([`Answer`]), and what the tests
 //!    found out (`findings`).
 //! 5. *Guests*: the tasks inside a unit, given what the unit supplies (`guest`).
 //! 6. *Pools*: which test applies to a policy, and what each unit gets (`pool`).

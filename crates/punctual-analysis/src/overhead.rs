@@ -26,7 +26,6 @@ impl Decisions {
         Decisions { causes: Vec::new(), once, change, quantum: None }
     }
 
-    /// Is scheduling free?
     pub fn free(&self) -> bool {
         self.change.is_zero()
     }
@@ -44,7 +43,7 @@ impl Decisions {
     }
 
     /// The same when causes may come up to `jitter` late, and so closer together.
-    pub fn every_late(&mut self, period: Duration, jitter: Duration, count: u64) {
+    pub(crate) fn every_late(&mut self, period: Duration, jitter: Duration, count: u64) {
         if !self.free() {
             self.every(period, count);
             self.also(jitter.div_ceil(period).saturating_mul(count));
@@ -69,7 +68,7 @@ impl Decisions {
 
     /// The same for causes from the interval's start on and before its end.
     #[inline]
-    pub fn before_end(&self, window: Duration) -> Duration {
+    pub(crate) fn before_end(&self, window: Duration) -> Duration {
         self.caused(window, |period| window.div_ceil(period))
     }
 

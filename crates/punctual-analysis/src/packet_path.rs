@@ -42,21 +42,19 @@ const STEPS_MAX: u32 = 20_000;
 pub struct Flow {
     /// A smaller number is more urgent.
     pub priority: u64,
-    /// So many packets at once, ...
+    /// This many packets at once, ...
     pub burst: u64,
     /// ... every `period` (above zero) or less often, ...
     pub period: Duration,
-    /// ... up to so much late. One packet every period and at most b at once is a jitter of b - 1 periods.
+    /// ... up to this much late. One packet every period and at most b at once is a jitter of b - 1 periods.
     pub jitter: Duration,
-    /// Processor time of the event that tells of a packet, ahead of all packets.
+    /// Processor time of the event that announces a packet, ahead of all packets.
     pub event: Duration,
     /// Processor time of a packet in TX; zero for packets that come from a network card.
     pub tx: Duration,
-    /// In softnet.
     pub softnet: Duration,
     /// In RX; zero for packets that leave by a network card.
     pub rx: Duration,
-    /// RTCA: packets in a batch.
     pub batch: u64,
 }
 
@@ -82,11 +80,8 @@ pub struct Path {
     pub flows: Vec<Flow>,
     /// What the start of each round takes (the thread is scheduled, the softirq raised).
     pub round: Duration,
-    /// Packets in a round of TX.
     pub tx_round: u64,
-    /// Packets in a round of RX.
     pub rx_round: u64,
-    /// Packets in a round of softnet.
     pub softnet_round: u64,
     /// Time after which no packet of a softnet round starts.
     pub softnet_time: Duration,
@@ -118,7 +113,7 @@ impl Path {
     }
 
     /// As shipped, or in any other order: all work that can come in a busy period of this length.
-    pub fn shipped_work(&self, window: Duration) -> Duration {
+    pub(crate) fn shipped_work(&self, window: Duration) -> Duration {
         // Each stage of each packet may begin a round.
         self.urgent_work(u64::MAX, window, |packets| self.round * 3 * packets)
     }
@@ -152,7 +147,7 @@ impl Path {
 
     /// RTCA: the work that can keep packets of this priority waiting in a busy period of this length. Batches
     /// are at most a round of RX.
-    pub fn rtca_work(&self, priority: u64, window: Duration) -> Duration {
+    pub(crate) fn rtca_work(&self, priority: u64, window: Duration) -> Duration {
         let less_urgent = || self.flows.iter().filter(move |flow| flow.priority > priority);
         let greatest = |of: fn(&Flow) -> Duration| less_urgent().map(of).max().unwrap_or_default();
         let batch = less_urgent().map(|flow| flow.batch).max().unwrap_or(0);
@@ -171,7 +166,7 @@ impl Path {
 
     /// Preemptive across stages: the work that can keep packets of this priority waiting in a busy period of
     /// this length.
-    pub fn preemptive_work(&self, priority: u64, window: Duration) -> Duration {
+    pub(crate) fn preemptive_work(&self, priority: u64, window: Duration) -> Duration {
         let less_urgent = self.flows.iter().filter(|flow| flow.priority > priority);
         let under_way = less_urgent.map(Flow::longest_step).max().unwrap_or_default();
         // Any packet in any stage may be the first of a batch.

@@ -10,18 +10,15 @@ use punctual_sched::Duration;
 use crate::demand::NANOSECOND;
 use crate::inputs::{Index, Inputs, parent_of};
 use crate::pool::{Group, groups, of_group};
-use crate::watch::{Stage, Stopped, Watch, tell};
+use crate::watch::{Stage, Stopped, Watch, report};
 
 /// How much one task may grow while all others stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The task.
     pub task: TaskIx,
-    /// Its name.
     pub name: String,
     /// The domain it runs in, or the pool it runs in directly.
     pub parent: String,
-    /// Its greatest cost.
     pub cost: Duration,
     /// The greatest cost with which everything that is guaranteed now still is.
     pub cost_max: Duration,
@@ -30,7 +27,7 @@ pub struct Growth {
 }
 
 /// Asks for every task that is guaranteed now. Costs grow in steps of 1 ns up to the deadline, beyond which
-/// nothing can hold; the answers are exact as far as the tests tell.
+/// nothing can hold; the answers are as exact as the tests.
 ///
 /// # Errors
 /// When the watch stopped it.
@@ -44,7 +41,7 @@ pub fn sensitivity(host: &Host, mut watch: Watch<'_>) -> Result<Vec<Growth>, Sto
             let of = Question { index: &index, pool, group: &group };
             let before = of.guaranteed(&host);
             for &task in &before {
-                tell(&mut watch, Stage::Growth { done, total })?;
+                report(&mut watch, Stage::Growth { done, total })?;
                 done += 1;
                 all.push(of.growth(&mut host, &before, task));
             }

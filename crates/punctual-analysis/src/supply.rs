@@ -11,7 +11,6 @@ use crate::demand::NANOSECOND;
 /// go on: nothing for `delay`, then `budget` without a break at the start of every `period`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Supply {
-    /// Longest time without supply.
     pub delay: Duration,
     /// Supplied in each period; above zero.
     pub budget: Duration,
@@ -31,12 +30,14 @@ impl Supply {
     /// The explicit-deadline periodic resource: `budget` within `deadline` of the start of every `period`;
     /// the deadline is at least the budget and at most the period (Easwaran et al. 2007, s. 2.2).
     pub fn explicit_deadline(budget: Duration, period: Duration, deadline: Duration) -> Self {
+        debug_assert!(!budget.is_zero() && budget <= deadline && deadline <= period);
         // The earliest end of one supply to the latest start of the next.
         Supply { delay: (period - budget) + (deadline - budget), budget, period }
     }
 
     /// The supply bound function: the least supplied in any interval of length `window`.
     pub fn bound(&self, window: Duration) -> Duration {
+        debug_assert!(!self.budget.is_zero() && self.budget <= self.period);
         let Some(rest) = window.checked_sub(self.delay) else { return Duration::ZERO };
         self.budget * rest.div_floor(self.period) + self.budget.min(rest % self.period)
     }
@@ -44,6 +45,7 @@ impl Supply {
     /// The longest it can take until `work` has been supplied, the inverse of [`Supply::bound`].
     #[inline]
     pub fn time_for(&self, work: Duration) -> Duration {
+        debug_assert!(!self.budget.is_zero() && self.budget <= self.period);
         if work.is_zero() {
             return Duration::ZERO;
         }

@@ -12,7 +12,7 @@ use punctual_sched::{Duration, UnitParams, servers};
 use crate::inputs::{Index, Inputs, UnitIx};
 use crate::pool::{Group, groups};
 
-/// Utilisations in parts per million.
+/// Utilizations in parts per million.
 const MILLION: u64 = 1_000_000;
 
 /// More than this leaves too little for what the file does not describe.
@@ -54,7 +54,7 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {
         let about = &inputs.host.vcpus[vcpu.0];
         if let Some(own) = Reserved::of(&about.params) {
             warn(&about.name, of_budget(inputs, pool, own));
-            // Several vCPUs share their tasks; only the whole says something.
+            // Several vCPUs share their tasks; only their sum is meaningful.
             if inputs.domain_of(vcpu).vcpus.len() == 1 {
                 warn(&about.name, of_tasks(inputs, vcpu, own));
             }
@@ -79,22 +79,22 @@ fn of_helpers(host: &Host, domain: &Domain) -> Option<Warning> {
             let pool = &pool.name;
             match helpers.policy {
                 HelperPolicy::Other { .. } => format!(
-                    "its helper threads share processor {processor} with the vCPUs of {pool} and run only \
-                     when these leave time: a vCPU that waits for one waits for less urgent vCPUs as well \
-                     (priority inversion); give them a processor outside of the pools, or `policy = \
+                    "its helper threads share processor {processor} with the vCPUs of {pool} and run only in \
+                     time that these leave: a vCPU that waits for a helper also waits for less urgent vCPUs \
+                     (priority inversion); give the helpers a processor outside the pools, or `policy = \
                      \"fifo\"`"
                 ),
                 HelperPolicy::Fifo { priority } => format!(
-                    "its helper threads run at priority {priority} on processor {processor} of {pool}; \
-                     their time is in no budget and no bound here"
+                    "its helper threads run at priority {priority} on processor {processor} of {pool}; no \
+                     budget and no bound includes their time"
                 ),
             }
         }
         None if matches!(domain.live.backend, Backend::Vm(_) | Backend::Attach(_))
             && (0..host.processors).all(|p| pooled(p).is_some()) =>
         {
-            "no processor is outside of the pools for its helper threads: a vCPU that waits for one waits \
-             for less urgent vCPUs as well (priority inversion)"
+            "the pools leave no processor for its helper threads: a vCPU that waits for a helper also waits \
+             for less urgent vCPUs (priority inversion)"
                 .into()
         }
         None => return None,
@@ -115,7 +115,10 @@ pub fn enforcement_warnings(host: &Host, granularity: Duration) -> Vec<Warning> 
                 format!("the budget of {budget} is below the enforcement granularity of {granularity}")
             } else if granularity * 10 > budget {
                 let part = percent(share(granularity, budget));
-                format!("enforced every {granularity}, the budget of {budget} may be overrun by {part}")
+                format!(
+                    "with enforcement every {granularity}, it may exceed its budget of {budget} by \
+                         {part}"
+                )
             } else {
                 continue;
             };
@@ -181,9 +184,9 @@ fn beside_fair_server(
     let list: Vec<String> = processors.iter().map(usize::to_string).collect();
     let (runtime, period) = (server.runtime, server.period);
     Some(format!(
-        "budgets and the enforcer's looks take {} of processor {}, which leaves ordinary threads less than \
-         the {runtime} in every {period} that Linux's fair server gives them first: live, budgets come \
-         short; `--apply` switches it off for a run",
+        "budgets and enforcement take {} of processor {}, but Linux's fair server keeps {runtime} in every \
+         {period} for ordinary threads, so budgets come short in a live run; leave that much, or use \
+         `--apply`, which switches the fair server off for the run",
         percent(promised.ppm()),
         list.join(","),
     ))
@@ -207,13 +210,17 @@ fn of_budget(inputs: Inputs<'_>, pool: PoolIx, own: Reserved) -> Vec<String> {
     let mut texts = Vec::new();
     if switch * 10 > budget {
         let part = percent(share(switch, budget));
-        texts.push(format!("a switch takes {part} of the budget of {budget}; longer periods waste less"));
+        texts.push(format!(
+            "a context switch takes {part} of the budget of {budget}; a longer period wastes \
+                            less"
+        ));
     }
     let policy = &inputs.pool(pool).policy;
     let has_quantum = policy.info.option(servers::QUANTUM.name).is_some();
     let quantum = servers::quantum(&policy.options).filter(|_| has_quantum);
     if let Some(quantum) = quantum.filter(|quantum| budget < *quantum) {
-        texts.push(format!("the budget of {budget} is below the quantum of {quantum}"));
+        texts.push(format!("the budget of {budget} is below the accounting quantum of {quantum}; `quantum = \"exact\"` accounts \
+                            without quanta"));
     }
     texts
 }
@@ -232,16 +239,20 @@ fn of_tasks(inputs: Inputs<'_>, vcpu: VcpuIx, own: Reserved) -> Vec<String> {
     if let Some((task, own)) = odd {
         let task = crate::inputs::name(inputs.host, UnitIx::Task(task));
         texts.push(format!(
-            "the period of task {task}, {own}, is no multiple of the vCPU's, {period}: its jobs wait up \
-             to a whole gap for budget"
+            "task {task} has a period of {own}, which is not a multiple of the vCPU's {period}: its jobs may \
+             wait for budget for a whole gap"
         ));
     }
     let supplied = share(budget, period);
     if used > supplied {
-        texts.push(format!("its tasks ask for {}, its budget is {}", percent(used), percent(supplied)));
+        texts.push(format!(
+            "its tasks need {} of a processor, its budget provides {}",
+            percent(used),
+            percent(supplied)
+        ));
     } else if u128::from(used) * u128::from(MILLION) > u128::from(supplied) * u128::from(HEADROOM) {
         let part = percent((u128::from(used) * u128::from(MILLION) / u128::from(supplied)) as u64);
-        texts.push(format!("its tasks use {part} of its budget: little headroom"));
+        texts.push(format!("its tasks use {part} of its budget, which leaves little headroom"));
     }
     texts
 }
@@ -258,7 +269,10 @@ fn of_processors(inputs: Inputs<'_>, pool: PoolIx) -> Vec<String> {
         texts.push(format!("budgets add up to {} of {processors} processors", percent(total)));
     } else if total > processors * HEADROOM {
         let total = percent(total);
-        texts.push(format!("budgets add up to {total} of {processors} processors: little headroom"));
+        texts.push(format!(
+            "budgets add up to {total} of {processors} processors, which leaves little \
+                            headroom"
+        ));
     }
     let mut periods: Vec<Duration> = reserved.iter().map(|own| own.period).collect();
     periods.sort_unstable();
@@ -266,8 +280,8 @@ fn of_processors(inputs: Inputs<'_>, pool: PoolIx) -> Vec<String> {
     if let Some(pair) = periods.windows(2).find(|pair| !pair[1].is_multiple_of(pair[0])) {
         let [short, long] = [pair[0], pair[1]];
         texts.push(format!(
-            "periods are not harmonic ({short} does not divide {long}): budgets meet at ever other \
-             offsets, and the worst of them counts"
+            "periods are not harmonic ({short} does not divide {long}): budgets overlap at every offset over \
+             time, so the worst case applies"
         ));
     }
     texts

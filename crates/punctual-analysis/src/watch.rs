@@ -5,18 +5,10 @@ use std::ops::ControlFlow;
 /// What a search is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Looking for budgets: so many analyses so far.
-    Search {
-        /// Analyses so far.
-        analyses: u64,
-    },
+    /// Searching for budgets: the number of analyses so far.
+    Search { analyses: u64 },
     /// Looking how much costs may grow.
-    Growth {
-        /// Tasks done.
-        done: usize,
-        /// Tasks in all.
-        total: usize,
-    },
+    Growth { done: usize, total: usize },
 }
 
 /// Told about progress; [`ControlFlow::Break`] ends the search.
@@ -27,8 +19,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(Stage) -> ControlFlow<()>;
 #[error("the search was stopped")]
 pub struct Stopped;
 
-/// Tells the watch.
-pub(crate) fn tell(watch: &mut Watch<'_>, stage: Stage) -> Result<(), Stopped> {
+pub(crate) fn report(watch: &mut Watch<'_>, stage: Stage) -> Result<(), Stopped> {
     match watch(stage) {
         ControlFlow::Break(()) => Err(Stopped),
         ControlFlow::Continue(()) => Ok(()),

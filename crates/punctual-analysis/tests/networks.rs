@@ -281,7 +281,7 @@ fn said(latency: &Latency) -> &str {
 fn beside_a_storm_only_disciplines_with_priorities_bound_packets() {
     let shipped = analyse(&beside_a_storm("fixed-priority", "netback"));
     assert!(
-        said(&shipped.flows[0].latency).contains("overloaded by the packets of all together"),
+        said(&shipped.flows[0].latency).contains("the packets of all flows together may overload"),
         "{shipped:?}"
     );
     assert!(!shipped.chains[0].verdict.is_guaranteed() && !shipped.all_guaranteed());

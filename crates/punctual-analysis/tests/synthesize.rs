@@ -274,7 +274,7 @@ fn what_no_granularity_or_period_allows_is_said() {
     let options = Options { periods: Periods::Free(vec![us(4), us(8)]), ..coarse(us(1)) };
     assert_eq!(
         why(&tiny("rtds"), &options),
-        "none of the periods to choose from suits the policy: `period` must be at least 10us"
+        "the policy accepts none of the periods to choose from: `period` must be at least 10us"
     );
     // One that suits is enough.
     let options = Options { periods: Periods::Free(vec![us(4), us(50)]), ..coarse(us(1)) };

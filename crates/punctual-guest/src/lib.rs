@@ -20,8 +20,6 @@
 //! (`punctual-jobs`) may be a dependency, because the binary is embedded in every `punctual`. Nothing here
 //! schedules domains or knows of policies, and no message from the other side causes a panic.
 
-#![allow(missing_docs)]
-
 pub mod bench;
 pub mod cyclictest;
 mod disturb;

@@ -1,6 +1,6 @@
 //! Requests on their way, calls, and the distributions of response times.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::results::{HostPart, Segment};
 use punctual_sched::Duration;
 
@@ -37,34 +37,34 @@ pub(crate) struct OpenCall {
 
 /// Response times of a server, with their segments and parts.
 pub(crate) struct Times {
-    pub(crate) latency: Recorder,
-    pub(crate) segments: Vec<(Segment, Recorder)>,
-    pub(crate) parts: Vec<Recorder>,
+    pub(crate) latency: Histogram,
+    pub(crate) segments: Vec<(Segment, Histogram)>,
+    pub(crate) parts: Vec<Histogram>,
 }
 
 impl Times {
     pub(crate) fn new() -> Self {
         Times {
-            latency: Recorder::new(),
-            segments: Segment::HOST.map(|segment| (segment, Recorder::new())).into(),
-            parts: vec![Recorder::new(); PARTS],
+            latency: Histogram::new(),
+            segments: Segment::HOST.map(|segment| (segment, Histogram::new())).into(),
+            parts: vec![Histogram::new(); PARTS],
         }
     }
 
     pub(crate) fn record(&mut self, request: &Request, latency: u64) {
         self.latency.record(Duration::from_ns(latency));
-        for (segment, recorder) in &mut self.segments {
+        for (segment, histogram) in &mut self.segments {
             let own = HostPart::ALL.into_iter().filter(|part| part.segment() == *segment);
             let sum = own.map(|part| request.parts[part as usize]).sum();
-            recorder.record(Duration::from_ns(sum));
+            histogram.record(Duration::from_ns(sum));
         }
-        for (recorder, &part) in self.parts.iter_mut().zip(&request.parts) {
-            recorder.record(Duration::from_ns(part));
+        for (histogram, &part) in self.parts.iter_mut().zip(&request.parts) {
+            histogram.record(Duration::from_ns(part));
         }
     }
 }
 
-/// A step: what it costs, refilling the cache apart, and what both are called in the account of a request.
+/// A step: what it costs, refilling the cache apart, and what both are called in the breakdown of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) cost: u64,

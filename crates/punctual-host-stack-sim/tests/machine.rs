@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use punctual_host_stack::{HostStack, SoftirqRest, Who};
 use punctual_host_stack_sim::{Event, simulate, simulate_traced};
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::file::{Overrides, parse_host_stack};
 use punctual_model::results::{FlowResult, HostPart, Results, Segment};
 use punctual_model::trace::StackEvent;
@@ -57,8 +57,8 @@ fn critical(results: &Results) -> &FlowResult {
     results.flows.iter().find(|flow| flow.name == "critical").unwrap()
 }
 
-fn mean_ns(recorder: &Recorder) -> u64 {
-    recorder.mean().as_ns()
+fn mean_ns(histogram: &Histogram) -> u64 {
+    histogram.mean().as_ns()
 }
 
 fn part_max_ns(flow: &FlowResult, part: HostPart) -> u64 {

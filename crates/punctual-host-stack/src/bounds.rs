@@ -145,9 +145,10 @@ pub fn response_bound(stack: &HostStack, server: &Server) -> Result<ResponseBoun
         return Err(NoBound::SeveralUrgent);
     }
     let bound = bound_beside(stack, server, &others)?;
-    match others.iter().all(|other| bound_beside(stack, other, &others).is_ok()) {
-        true => Ok(bound),
-        false => Err(NoBound::SeveralUrgent),
+    if others.iter().all(|other| bound_beside(stack, other, &others).is_ok()) {
+        Ok(bound)
+    } else {
+        Err(NoBound::SeveralUrgent)
     }
 }
 

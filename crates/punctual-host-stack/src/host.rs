@@ -64,10 +64,7 @@ impl HostStack {
         }
         let fits = |cpu: &usize| self.exclusive.contains(cpu) != priority.is_fair();
         let fitting: Vec<usize> = own.iter().copied().filter(fits).collect();
-        match fitting.is_empty() {
-            true => (0..self.processors).filter(fits).collect(),
-            false => fitting,
-        }
+        if fitting.is_empty() { (0..self.processors).filter(fits).collect() } else { fitting }
     }
 
     fn instance_name(&self, instance: usize) -> String {

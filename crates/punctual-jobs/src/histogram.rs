@@ -29,13 +29,10 @@ pub fn bounds_of(bucket: usize) -> (u64, u64) {
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u32]>,
-    /// How many were counted.
     pub count: u64,
     /// The least; `u64::MAX` when empty.
     pub min_ns: u64,
-    /// The greatest.
     pub max_ns: u64,
-    /// Their sum.
     pub sum_ns: u64,
 }
 

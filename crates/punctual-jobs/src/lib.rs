@@ -21,7 +21,6 @@ pub mod stream;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct JobStream {
-    /// When they are released.
     pub arrival: Arrival,
     /// Least processor time of a job.
     pub cost_min_ns: u64,
@@ -37,27 +36,19 @@ pub struct JobStream {
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
 pub enum Arrival {
     /// At `offset_ns`, `offset_ns + period_ns`, ...
-    Periodic {
-        /// Distance of releases.
-        period_ns: u64,
-        /// First release.
-        offset_ns: u64,
-    },
+    Periodic { period_ns: u64, offset_ns: u64 },
     /// `separation_ns` plus an exponentially distributed time apart.
     Sporadic {
         /// Least distance of releases.
         separation_ns: u64,
-        /// Mean of what is added to it.
         slack_mean_ns: u64,
         /// Earliest first release.
         offset_ns: u64,
     },
 }
 
-/// A job of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// From 0.
     pub number: u64,
     /// When it is released, since the run's start.
     pub release_ns: u64,
@@ -104,7 +95,6 @@ pub fn cost_ns(seed: u64, number: u64, min_ns: u64, max_ns: u64) -> u64 {
 }
 
 impl JobStream {
-    /// The first job.
     #[inline]
     pub fn first(&self) -> Job {
         let release_ns = match self.arrival {
@@ -116,7 +106,6 @@ impl JobStream {
         Job { number: 0, release_ns }
     }
 
-    /// The job after `job`.
     #[inline]
     pub fn after(&self, job: Job) -> Job {
         let number = job.number + 1;

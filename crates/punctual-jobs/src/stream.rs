@@ -24,13 +24,10 @@ const BACKOFF_MAX: u32 = 6;
 const INITIAL_WINDOW: u32 = 2;
 const DUPLICATES: u32 = 3;
 
-/// The sending end.
 #[derive(Clone, Debug)]
 pub struct Sender {
     window: u32,
-    /// First packet not acknowledged.
     acknowledged: u64,
-    /// Next packet to send.
     next: u64,
     /// One beyond the greatest packet ever sent.
     sent: u64,
@@ -154,11 +151,9 @@ pub struct Received {
     pub acknowledge: bool,
 }
 
-/// The receiving end.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     ack_every: u32,
-    /// First packet that is missing.
     missing: u64,
     /// Which packets after it are here.
     beyond: VecDeque<bool>,
@@ -181,12 +176,10 @@ impl Receiver {
         self.unacknowledged > 0
     }
 
-    /// An acknowledgement is sent.
     pub fn acknowledged(&mut self) {
         self.unacknowledged = 0;
     }
 
-    /// A packet arrives.
     pub fn receive(&mut self, packet: u64) -> Received {
         if packet != self.missing {
             // A gap, or known already: say at once where the stream stands.

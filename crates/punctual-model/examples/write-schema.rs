@@ -1,4 +1,4 @@
-//! Writes `schema/host.schema.json` and the generated part of `docs/host-file.md` anew:
+//! Writes `schema/host.schema.json` and the generated part of `docs/host-file.md`:
 //! `cargo run -p punctual-model --example write-schema`.
 
 use std::path::Path;

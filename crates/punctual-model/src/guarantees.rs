@@ -82,7 +82,7 @@ pub enum Dominant {
     Budget,
     /// Other vCPUs and the scheduler's own time.
     OtherVcpus,
-    /// Waiting for the vCPU to be supplied: its budget and other vCPUs, not told apart by the test.
+    /// Waiting for the vCPU to be supplied: its budget and other vCPUs, which the test does not distinguish.
     Supply,
 }
 

@@ -96,7 +96,7 @@ pub struct Domain {
     pub vcpus: core::ops::Range<usize>,
     /// The guest's scheduler.
     pub guest: PolicyChoice,
-    /// What stands for it on a real host. A nested domain has the default, which nothing reads.
+    /// Its backend on a real host. A nested domain has the default, which nothing reads.
     pub live: Live,
 }
 
@@ -215,7 +215,7 @@ impl Host {
     /// What to say of a simulated or analysed host without overheads.
     pub fn free_scheduling(&self) -> Option<&'static str> {
         (self.overheads == Overheads::default())
-            .then_some("scheduling counts as free; `punctual calibrate` measures what it costs")
+            .then_some("scheduling costs are taken as zero; `punctual calibrate` measures them")
     }
 
     /// The seed of everything random about the task's jobs.

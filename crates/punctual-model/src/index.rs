@@ -20,11 +20,3 @@ pub struct TaskIx(pub usize);
 /// Index into [`Host::networks`](crate::Host::networks).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NetworkIx(pub usize);
-
-/// Index into [`Host::flows`](crate::Host::flows).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FlowIx(pub usize);
-
-/// Index into [`Host::chains`](crate::Host::chains).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ChainIx(pub usize);

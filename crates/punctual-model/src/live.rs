@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::sockets::Sockets;
 
-/// What stands for a domain on a real host, and where its helper threads run: a pointer to [`LiveKeys`]. The
+/// The backend of a domain on a real host, and where its helper threads run: a pointer to [`LiveKeys`]. The
 /// default is shared and takes no memory, because large hosts are simulated and most domains give nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Live {
@@ -22,7 +22,7 @@ pub struct LiveKeys {
     pub helpers: Helpers,
     /// Threads that the domain may have at once; `None`: as many as it likes.
     pub threads_max: Option<u32>,
-    /// Which sockets of this host its guest may have; `None`: none, and nobody serves them.
+    /// Which sockets of this host its guest may have; `None`: none at all.
     pub sockets: Option<Sockets>,
 }
 
@@ -132,7 +132,7 @@ pub enum Program {
 /// Something that runs already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// QEMU, by the path of a Unix socket on which it speaks QMP.
+    /// QEMU, by the path of its QMP socket (a Unix socket).
     Qmp(PathBuf),
     /// The QEMU of the libvirt domain of this name.
     Libvirt(String),

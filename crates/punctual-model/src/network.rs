@@ -49,11 +49,11 @@ pub struct Network {
 /// What carries packets to guests on a real host. The simulator's steps are the same; their costs are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Transport {
-    /// A switch, and a network card in each guest; the driver domain stands for the switch.
+    /// A switch, and a network card in each guest; the driver domain represents the switch.
     #[default]
     Frames,
     /// Datagrams, which each guest has from a socket of the host ([`crate::sockets`]); the driver domain
-    /// stands for the threads that make the guests' calls.
+    /// represents the threads that make the guests' calls.
     Sockets,
 }
 

@@ -1,10 +1,10 @@
-//! The JSON schema of a [`Recorder`]'s JSON form.
+//! The JSON schema of a [`Histogram`]'s JSON form.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use crate::recorder::Recorder;
+use crate::histogram::Histogram;
 
 /// A distribution of durations: a summary for readers, and the counters from which it can be merged.
 #[derive(JsonSchema)]
@@ -34,9 +34,9 @@ struct Saved {
     buckets: Vec<(u64, u32)>,
 }
 
-impl JsonSchema for Recorder {
+impl JsonSchema for Histogram {
     fn schema_name() -> Cow<'static, str> {
-        "Recorder".into()
+        "Histogram".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {

@@ -36,7 +36,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Sockets that a guest may have at once where nothing is said.
+    /// Sockets that a guest may have at once, by default.
     pub const SOCKETS_MAX: u32 = 1024;
 
     /// The first address with one port for datagrams that the guest may bind.
@@ -150,7 +150,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
 }
 
 /// What a rule is expected to be.
-pub const EXPECTED: &str = "`bind` or `connect`, `tcp` or `udp`, and \
+pub(crate) const EXPECTED: &str = "`bind` or `connect`, `tcp` or `udp`, and \
      ADDRESS[/BITS]:PORT[-PORT], for example \"bind udp 10.0.0.5:5060\", \"connect tcp 10.0.0.0/8:80-89\" or \
      \"bind tcp [::1]:80\"";
 

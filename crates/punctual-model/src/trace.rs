@@ -1,4 +1,4 @@
-//! The vocabulary of traces: what a simulation or a live run tells an observer while it happens.
+//! The vocabulary of traces: the events that a simulation or a live run reports to an observer.
 
 use punctual_sched::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! Every file in `tests/malformed/` has a defect; the message for it is the file of the same name ending in
-//! `.stderr`. `BLESS=1 cargo test -p punctual-model --test malformed` writes the messages anew.
+//! `.stderr`. `BLESS=1 cargo test -p punctual-model --test malformed` rewrites the messages.
 
 use std::path::{Path, PathBuf};
 

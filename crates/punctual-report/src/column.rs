@@ -5,8 +5,6 @@ use punctual_model::Results;
 /// Results with the name under which they stand beside others.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Name.
     pub label: String,
-    /// What was measured.
     pub results: Results,
 }

@@ -43,7 +43,6 @@ pub struct Comparison {
     has_tolerances: bool,
 }
 
-/// A file of results.
 #[derive(Clone, Debug, Serialize)]
 struct File {
     file: String,
@@ -76,13 +75,9 @@ struct Row {
 /// A difference beyond the tolerance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Exceeded {
-    /// Of which metric.
     pub metric: Metric,
-    /// Of which entity.
     pub of: String,
-    /// In which file.
     pub file: String,
-    /// In a sentence.
     pub what: String,
 }
 
@@ -193,8 +188,8 @@ fn row(metric: Metric, of: String, shown: Vec<Option<Value>>) -> Row {
 }
 
 impl Comparison {
-    /// What heads a file's column: its label, or its name without directory and ending, where that tells them
-    /// apart.
+    /// What heads a file's column: its label, or its name without directory and ending, where that
+    /// distinguishes them.
     pub fn labels(&self) -> Vec<String> {
         let stem = |file: &File| {
             let stem = || Path::new(&file.file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -235,7 +230,6 @@ impl Comparison {
 }
 
 impl File {
-    /// What was run.
     fn text(&self) -> String {
         let source = match self.source {
             Source::Simulation => "simulated",

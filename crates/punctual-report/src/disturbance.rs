@@ -39,7 +39,8 @@ fn taken_away(processor: usize, disturbance: &Disturbance, length_ns: u64) -> St
     let causes: Vec<String> = disturbance.causes.iter().take(NAMED).map(cause).collect();
     let causes = causes.join(", ");
     format!(
-        "Processor {processor} was taken away for {share} of the time, {times}, {longest} at most ({causes})."
+        "Something else had processor {processor} for {share} of the time, {times}, for {longest} at most \
+         ({causes})."
     )
 }
 
@@ -61,8 +62,8 @@ fn late_jobs(results: &Results) -> Option<String> {
     }
     let ours = fmt_share(misses.ours(), misses.ours_due());
     Some(format!(
-        "{} of {} late jobs met a disturbance; {} did not. Missed of all jobs: {}; of those that met none: \
-         {}.",
+        "{} of {} late jobs coincided with a disturbance, {} did not. Jobs missed: {} of all; {} of those \
+         without a disturbance.",
         fmt_count(disturbed.missed),
         fmt_count(all.missed),
         fmt_count(misses.ours()),
@@ -72,7 +73,7 @@ fn late_jobs(results: &Results) -> Option<String> {
 }
 
 /// What jobs that took long waited for, in the order of [`Cause::ALL`]: each cause with its time.
-pub fn by_cause(sum: &BlameSum) -> impl Iterator<Item = (Cause, u64)> {
+pub(crate) fn by_cause(sum: &BlameSum) -> impl Iterator<Item = (Cause, u64)> {
     Cause::ALL.into_iter().map(|cause| (cause, sum.time_ns(cause)))
 }
 

@@ -57,7 +57,7 @@ pub fn fmt_share(part: u64, whole: u64) -> String {
 }
 
 /// Events per second with one decimal below ten: `3.2/s`, `1,250/s`.
-pub fn fmt_rate(count: u64, time: Duration) -> String {
+pub(crate) fn fmt_rate(count: u64, time: Duration) -> String {
     if time.is_zero() {
         return "-".into();
     }
@@ -83,7 +83,7 @@ fn decimal(value: u64, decimals: u32) -> String {
 }
 
 /// Bytes over time as bits per second: `1.5 Mbit/s`.
-pub fn fmt_bandwidth(bytes: u64, time: Duration) -> String {
+pub(crate) fn fmt_bandwidth(bytes: u64, time: Duration) -> String {
     let bps = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(time.as_ns().max(1));
     let (unit, name) = match bps {
         0..1_000_000 => (1_000, "kbit/s"),

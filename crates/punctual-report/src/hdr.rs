@@ -1,25 +1,25 @@
 //! Distributions for the tools of HdrHistogram: percentile tables (`.hgrm`) and interval logs (`.hlog`).
 //!
-//! The histograms have two significant digits, as [`Recorder`] counts; so nothing is lost on the way. In
+//! The histograms have two significant digits, as [`Histogram`] counts; so nothing is lost on the way. In
 //! `.hgrm` values are in us, in logs in ns with the maximum in ms, as `HistogramLogReader` expects.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 
 use crate::records::Distribution;
 
-/// The digits of [`Recorder`].
+/// The digits of [`Histogram`].
 const DIGITS: u8 = 2;
 /// Ticks per halving of the distance to 100 %, the default of HdrHistogram's own output.
 const TICKS: u32 = 5;
 
-fn histogram(of: &Recorder) -> io::Result<Histogram<u64>> {
-    let mut histogram = Histogram::new_with_max(of.max().as_ns().max(2), DIGITS).map_err(io::Error::other)?;
+fn encoded(of: &Histogram) -> io::Result<hdrhistogram::Histogram<u64>> {
+    let mut histogram =
+        hdrhistogram::Histogram::new_with_max(of.max().as_ns().max(2), DIGITS).map_err(io::Error::other)?;
     for (low, _, count) in of.ranges_ns() {
         histogram.record_n(low, count).map_err(io::Error::other)?;
     }
@@ -31,9 +31,9 @@ fn histogram(of: &Recorder) -> io::Result<Histogram<u64>> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_hgrm(of: &Recorder, mut out: impl Write) -> io::Result<()> {
+pub fn write_hgrm(of: &Histogram, mut out: impl Write) -> io::Result<()> {
     let us = |ns: u64| ns as f64 / 1000.0;
-    let histogram = histogram(of)?;
+    let histogram = encoded(of)?;
     writeln!(out, "{:>12} {:>14} {:>10} {:>14}\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")?;
     let mut count = 0;
     for step in histogram.iter_quantiles(TICKS) {
@@ -69,7 +69,7 @@ pub fn write_hlog(distributions: &[Distribution<'_>], mut out: impl Write) -> io
         let tag = tag_of(distribution);
         let tag = Tag::new(&tag).ok_or_else(|| io::Error::other("a tag cannot be written"))?;
         log.write_histogram(
-            &histogram(distribution.recorder)?,
+            &encoded(distribution.histogram)?,
             Duration::ZERO,
             Duration::from_nanos(distribution.length_ns),
             Some(tag),
@@ -97,20 +97,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn recorder(values: &[u64]) -> Recorder {
-        let mut recorder = Recorder::new();
-        values.iter().for_each(|ns| recorder.record(punctual_sched::Duration::from_ns(*ns)));
-        recorder
+    fn histogram(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        values.iter().for_each(|ns| histogram.record(punctual_sched::Duration::from_ns(*ns)));
+        histogram
     }
 
-    fn distribution<'a>(recorder: &'a Recorder, name: &'a str) -> Distribution<'a> {
+    fn distribution<'a>(histogram: &'a Histogram, name: &'a str) -> Distribution<'a> {
         Distribution {
             result: "a b",
             of: "task",
             parent: "vm1",
             name,
             metric: "response",
-            recorder,
+            histogram,
             length_ns: 5_000_000_000,
         }
     }
@@ -119,13 +119,13 @@ mod tests {
     fn percentiles_are_those_of_hdrhistogram_with_exact_mean_and_maximum() {
         let values: Vec<u64> = (1..=1000).map(|i| i * 10_000).collect();
         let mut out = Vec::new();
-        write_hgrm(&recorder(&values), &mut out).expect("a vector takes everything");
+        write_hgrm(&histogram(&values), &mut out).expect("a vector takes everything");
         insta::assert_snapshot!(String::from_utf8(out).expect("text"));
     }
 
     #[test]
     fn names_of_files_and_tags_have_no_dangerous_characters() {
-        let empty = Recorder::new();
+        let empty = Histogram::new();
         assert_eq!(tag_of(&distribution(&empty, "t,1\n")), "a_b:vm1/t_1_:response");
         assert_eq!(file_stem(&distribution(&empty, "../é")), "a_b-vm1-..---response");
     }
@@ -137,20 +137,20 @@ mod tests {
             use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
             use base64::Engine as _;
             use base64::engine::general_purpose::STANDARD;
-            let recorder = recorder(&values);
+            let histogram = histogram(&values);
             let mut log = Vec::new();
-            write_hlog(&[distribution(&recorder, "t1")], &mut log).expect("a vector takes everything");
+            write_hlog(&[distribution(&histogram, "t1")], &mut log).expect("a vector takes everything");
             let entries: Vec<_> =
                 IntervalLogIterator::new(&log).map(|entry| entry.expect("an entry")).collect();
             let [LogEntry::Interval(interval)] = entries.as_slice() else { panic!("{entries:?}") };
             prop_assert_eq!(interval.tag().map(|tag| tag.as_str()), Some("a_b:vm1/t1:response"));
             let bytes = STANDARD.decode(interval.encoded_histogram()).expect("base64");
-            let read: Histogram<u64> =
+            let read: hdrhistogram::Histogram<u64> =
                 Deserializer::new().deserialize(&mut bytes.as_slice()).expect("a histogram");
-            for (low, high, count) in recorder.ranges_ns() {
+            for (low, high, count) in histogram.ranges_ns() {
                 prop_assert_eq!(read.count_between(low, high), count);
             }
-            prop_assert_eq!(read.len(), recorder.count());
+            prop_assert_eq!(read.len(), histogram.count());
         }
     }
 }

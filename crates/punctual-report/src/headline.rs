@@ -9,7 +9,7 @@ const NAMED: usize = 4;
 
 /// What several results say together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Headline {
+pub(crate) struct Headline {
     /// Which of them missed no deadline.
     pub lead: String,
     /// What the others missed; may be empty.
@@ -36,7 +36,7 @@ struct Judged<'a> {
 }
 
 /// The headline of several results, each with its label.
-pub fn headline<'a>(columns: impl Iterator<Item = (&'a str, &'a Results)>) -> Headline {
+pub(crate) fn headline<'a>(columns: impl Iterator<Item = (&'a str, &'a Results)>) -> Headline {
     let judge = |(label, results): (&'a str, &'a Results)| {
         let (due, missed) = total(results);
         (due > 0).then_some(Judged { label, results, due, missed })
@@ -82,7 +82,7 @@ fn undisturbed(late: &[&Judged<'_>]) -> String {
     let names: Vec<&Judged<'_>> = late.iter().filter(is_machine).copied().collect();
     match names.len() {
         0 => String::new(),
-        _ => format!(" In {} every late job met a disturbance of the machine.", listed(&names)),
+        _ => format!(" In {}, every late job coincided with a disturbance of the machine.", listed(&names)),
     }
 }
 
@@ -101,7 +101,7 @@ fn listed(results: &[&Judged<'_>]) -> String {
 
 impl Headline {
     /// The whole in one paragraph.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self.rest.as_str() {
             "" => format!("{}.", self.lead),
             rest => format!("{}. {rest}", self.lead),
@@ -139,6 +139,9 @@ mod tests {
         }
         let linux = disturbed(results("linux", 700));
         let text = headline([("rtds", &machine), ("linux", &linux)].into_iter()).text();
-        assert!(text.ends_with(" In rtds every late job met a disturbance of the machine."), "{text}");
+        assert!(
+            text.ends_with(" In rtds, every late job coincided with a disturbance of the machine."),
+            "{text}"
+        );
     }
 }

@@ -10,7 +10,6 @@ use punctual_sched::Instant;
 
 use crate::records::csv_cell;
 
-/// The columns.
 const HEADER: [&str; 7] = ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
 
 struct OpenJob {

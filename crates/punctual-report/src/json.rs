@@ -14,44 +14,21 @@ use serde_json::ser::Formatter;
 /// Why a text is not the results of a run. The display names the file and, where it can, line and column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not JSON, or a key is missing or of the wrong type.
     #[error("{file}{}: {message}", show_place(.place))]
     Malformed {
-        /// The file's name.
         file: String,
         /// Line and column, from 1; `None` when the mistake has no place.
         place: Option<(usize, usize)>,
-        /// What is wrong.
         message: String,
     },
-    /// JSON, but of another format.
     #[error("{file}: expected `\"format\": \"{FORMAT}\"`, found \"{found}\"")]
-    Format {
-        /// The file's name.
-        file: String,
-        /// The value of its `format`.
-        found: String,
-    },
-    /// JSON without a format.
+    Format { file: String, found: String },
     #[error("{file}: expected `\"format\": \"{FORMAT}\"`, but there is no `format`")]
-    NoFormat {
-        /// The file's name.
-        file: String,
-    },
-    /// Results of a version that this program does not know.
+    NoFormat { file: String },
     #[error("{file}: results of version {found}; this program reads version {VERSION}")]
-    Version {
-        /// The file's name.
-        file: String,
-        /// The value of its `version`.
-        found: u64,
-    },
-    /// Results without a version.
+    Version { file: String, found: u64 },
     #[error("{file}: expected `\"version\": {VERSION}`, but there is no `version`")]
-    NoVersion {
-        /// The file's name.
-        file: String,
-    },
+    NoVersion { file: String },
 }
 
 fn show_place(place: &Option<(usize, usize)>) -> String {
@@ -192,7 +169,6 @@ fn write_json(value: &impl Serialize) -> String {
 /// One key per line; an array is broken into lines only where it holds objects.
 #[derive(Default)]
 struct Layout {
-    /// The open arrays and objects.
     open: Vec<Open>,
 }
 

@@ -6,20 +6,18 @@
 
 use prost::Message;
 
-/// `TracePacket.sequence_flags`: interned data of this sequence starts anew.
-pub const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
+/// `TracePacket.sequence_flags`: interned data of this sequence starts over.
+pub(crate) const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 /// `TracePacket.sequence_flags`: this packet refers to interned data.
-pub const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
+pub(crate) const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 /// `TrackDescriptor.child_ordering`: by `sibling_order_rank`.
-pub const ORDER_EXPLICIT: i32 = 3;
-/// `CounterDescriptor.unit`.
-pub const UNIT_TIME_NS: i32 = 1;
+pub(crate) const ORDER_EXPLICIT: i32 = 3;
+pub(crate) const UNIT_TIME_NS: i32 = 1;
 
-/// `TrackEvent.type`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
-pub enum EventType {
+pub(crate) enum EventType {
     SliceBegin = 1,
     SliceEnd = 2,
     Instant = 3,
@@ -28,13 +26,13 @@ pub enum EventType {
 
 /// A trace is a sequence of packets. Written one at a time: one packet is one message of this form.
 #[derive(Clone, PartialEq, Message)]
-pub struct Trace {
+pub(crate) struct Trace {
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<TracePacket>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TracePacket {
+pub(crate) struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
@@ -50,7 +48,7 @@ pub struct TracePacket {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct TrackDescriptor {
+pub(crate) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
     pub uuid: Option<u64>,
     #[prost(string, optional, tag = "2")]
@@ -66,14 +64,14 @@ pub struct TrackDescriptor {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct CounterDescriptor {
+pub(crate) struct CounterDescriptor {
     #[prost(int32, optional, tag = "3")]
     pub unit: Option<i32>,
 }
 
 /// `category_iids` is a repeated field of proto2: not packed.
 #[derive(Clone, PartialEq, Message)]
-pub struct TrackEvent {
+pub(crate) struct TrackEvent {
     #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]
@@ -91,7 +89,7 @@ pub struct TrackEvent {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct DebugAnnotation {
+pub(crate) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
     pub name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "3")]
@@ -99,7 +97,7 @@ pub struct DebugAnnotation {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct InternedData {
+pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "1")]
     pub event_categories: Vec<Interned>,
     #[prost(message, repeated, tag = "2")]
@@ -110,7 +108,7 @@ pub struct InternedData {
 
 /// `EventCategory`, `EventName` and `DebugAnnotationName` have the same two fields.
 #[derive(Clone, PartialEq, Message)]
-pub struct Interned {
+pub(crate) struct Interned {
     #[prost(uint64, optional, tag = "1")]
     pub iid: Option<u64>,
     #[prost(string, optional, tag = "2")]

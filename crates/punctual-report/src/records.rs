@@ -5,17 +5,15 @@
 
 use std::io::{self, Write};
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::results::{
     CauseTime, JobStats, PacketCounts, Segment, SegmentResult, Source, TaskBlame, TaskResult, UnitCounts,
 };
 
 use crate::Column;
 
-/// A field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// A name.
     Text(String),
     /// A count, or a time in ns.
     Number(u64),
@@ -101,14 +99,15 @@ impl Records {
 
 /// A text as a cell of CSV that no spreadsheet takes for a formula: an apostrophe stands before what begins
 /// like one (OWASP, "CSV Injection").
-pub fn csv_cell(text: &str) -> String {
-    match text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) {
-        true => format!("'{text}"),
-        false => text.to_owned(),
+pub(crate) fn csv_cell(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) {
+        format!("'{text}")
+    } else {
+        text.to_owned()
     }
 }
 
-type Summary = fn(&Recorder) -> u64;
+type Summary = fn(&Histogram) -> u64;
 
 /// What a record says about a distribution.
 const SUMMARY: [(&str, Summary); 8] = [
@@ -123,7 +122,7 @@ const SUMMARY: [(&str, Summary); 8] = [
 ];
 
 /// What a record says about a distribution: nothing where it counted nothing.
-fn summary(of: &Recorder) -> impl Iterator<Item = Value> {
+fn summary(of: &Histogram) -> impl Iterator<Item = Value> {
     SUMMARY.iter().map(move |(_, number)| (of.count() > 0).then(|| number(of)).into())
 }
 
@@ -188,7 +187,6 @@ fn segment_metric(segment: Segment) -> &'static str {
 
 /// A distribution with the names that identify it.
 pub struct Distribution<'a> {
-    /// Label of the result.
     pub result: &'a str,
     /// `task`, `vcpu`, `flow` or `chain`.
     pub of: &'static str,
@@ -199,8 +197,7 @@ pub struct Distribution<'a> {
     /// `response`, `tardiness`, `start_latency`, `wake_latency`, `latency` or `segment_` and the part of the
     /// way.
     pub metric: &'static str,
-    /// The durations.
-    pub recorder: &'a Recorder,
+    pub histogram: &'a Histogram,
     /// Length of the runs together, in ns.
     pub length_ns: u64,
 }
@@ -210,12 +207,12 @@ pub fn distributions(columns: &[Column]) -> Vec<Distribution<'_>> {
     let mut all = Vec::new();
     for Column { label, results } in columns {
         let length_ns = results.duration_ns.saturating_mul(results.runs.into());
-        let mut add = |of, parent, name, metric, recorder| {
-            all.push(Distribution { result: label, of, parent, name, metric, recorder, length_ns });
+        let mut add = |of, parent, name, metric, histogram| {
+            all.push(Distribution { result: label, of, parent, name, metric, histogram, length_ns });
         };
         for task in &results.tasks {
-            for (metric, recorder) in of_jobs(&task.jobs) {
-                add("task", &task.parent, &task.name, metric, recorder);
+            for (metric, histogram) in of_jobs(&task.jobs) {
+                add("task", &task.parent, &task.name, metric, histogram);
             }
         }
         for vcpu in &results.vcpus {
@@ -228,19 +225,19 @@ pub fn distributions(columns: &[Column]) -> Vec<Distribution<'_>> {
             }
         }
         for chain in &results.chains {
-            for (metric, recorder) in of_jobs(&chain.jobs) {
-                add("chain", "", &chain.name, metric, recorder);
+            for (metric, histogram) in of_jobs(&chain.jobs) {
+                add("chain", "", &chain.name, metric, histogram);
             }
             for part in &chain.segments {
                 add("chain", "", &chain.name, segment_metric(part.segment), &part.time);
             }
         }
     }
-    all.retain(|distribution| distribution.recorder.count() > 0);
+    all.retain(|distribution| distribution.histogram.count() > 0);
     all
 }
 
-fn of_jobs(jobs: &JobStats) -> [(&'static str, &Recorder); 3] {
+fn of_jobs(jobs: &JobStats) -> [(&'static str, &Histogram); 3] {
     [("response", &jobs.response), ("tardiness", &jobs.tardiness), ("start_latency", &jobs.start_latency)]
 }
 
@@ -285,7 +282,6 @@ fn runs(columns: &[Column]) -> Records {
     table
 }
 
-/// As in JSON.
 pub(crate) fn source(source: Source) -> &'static str {
     match source {
         Source::Simulation => "simulation",
@@ -629,7 +625,7 @@ fn buckets(columns: &[Column]) -> Records {
     let names = ["result", "of", "parent", "name", "metric", "low_ns", "high_ns", "count"];
     let mut table = Records::new("distributions", &names);
     for distribution in distributions(columns) {
-        for (low, high, count) in distribution.recorder.ranges_ns() {
+        for (low, high, count) in distribution.histogram.ranges_ns() {
             table.rows.push(vec![
                 distribution.result.into(),
                 distribution.of.into(),
@@ -750,7 +746,7 @@ mod tests {
     fn counts_of_buckets_add_up_to_the_distribution() {
         let columns = columns();
         let count = |value: &Value| if let Value::Number(n) = value { *n } else { panic!("{value:?}") };
-        let all: u64 = distributions(&columns).iter().map(|of| of.recorder.count()).sum();
+        let all: u64 = distributions(&columns).iter().map(|of| of.histogram.count()).sum();
         let tables = records(&columns);
         let buckets = tables.iter().find(|table| table.name == "distributions").expect("a table");
         assert_eq!(buckets.rows.iter().map(|row| count(&row[7])).sum::<u64>(), all);

@@ -11,14 +11,14 @@ mod layout;
 use punctual_model::results::{
     DomainResult, JobStats, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
 };
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 
 use crate::Column;
 use crate::disturbance;
 use crate::format::{fmt_count, fmt_ns, fmt_rate, fmt_share};
 use crate::headline;
 use cells::{
-    count_and_rate, counts, cpu, latency, miss_cell, pool_tasks, processor_time, recorders, sum, task_name,
+    count_and_rate, counts, cpu, histograms, latency, miss_cell, pool_tasks, processor_time, sum, task_name,
     time, total,
 };
 use layout::{BOLD, GREEN, RED, Row, Value, blocks, lines, section};
@@ -87,9 +87,8 @@ pub fn side_by_side(columns: &[Column], colour: bool) -> String {
         let add = |sum: u64, p: &ProcessorResult| Some(sum.saturating_add(of(p)?));
         r.processors.iter().try_fold(0, add).map_or_else(|| "-".into(), |sum| fmt_rate(sum, time(r)))
     };
-    let overhead = |r: &Results| match r.has_policy() {
-        true => fmt_share(sum(r, |p| p.overhead_ns), processor_time(r)),
-        false => "-".into(),
+    let overhead = |r: &Results| {
+        if r.has_policy() { fmt_share(sum(r, |p| p.overhead_ns), processor_time(r)) } else { "-".into() }
     };
     let mut cost = |name: &str, of: &dyn Fn(&Results) -> String| {
         rows.push((name.into(), columns.iter().map(|column| Value::plain(of(&column.results))).collect()));
@@ -181,7 +180,7 @@ fn unmeasured(label: &str, results: &Results, colour: bool) -> String {
     let verdict = |domain: &DomainResult| {
         let verdict = domain.verdict.as_ref()?;
         let (name, words, reason) = (&domain.name, verdict.fault.words(), &verdict.reason);
-        let text = format!("{label}{name}: {words}: {reason}. What it did not tell of counts as missed.");
+        let text = format!("{label}{name}: {words}: {reason}. Jobs that it did not report count as missed.");
         Some(lines(&text, RED, colour))
     };
     results.domains.iter().filter_map(verdict).collect()
@@ -192,7 +191,7 @@ fn misses(results: &Results, colour: bool) -> String {
     let [due, missed] = [|jobs: &JobStats| jobs.due, |jobs: &JobStats| jobs.missed]
         .map(|of| total(results.tasks.iter().map(|t| of(&t.jobs))));
     if due == 0 {
-        // A host that has no tasks answers requests, of which its flows tell.
+        // A host without tasks answers requests; its flows show them.
         let has_none = results.tasks.is_empty() && !results.flows.is_empty();
         return if has_none { String::new() } else { "No job was due.\n".into() };
     }
@@ -289,12 +288,12 @@ fn task_table(results: &Results, colour: bool) -> String {
 }
 
 /// One of the distributions of all tasks that have one.
-fn latency_table(results: &Results, of: fn(&JobStats) -> &Recorder, colour: bool) -> String {
-    recorders("task", results.tasks.iter().map(|task| (task_name(task), of(&task.jobs))), colour)
+fn latency_table(results: &Results, of: fn(&JobStats) -> &Histogram, colour: bool) -> String {
+    histograms("task", results.tasks.iter().map(|task| (task_name(task), of(&task.jobs))), colour)
 }
 
 fn wake_table(results: &Results, colour: bool) -> String {
-    recorders("vCPU", results.vcpus.iter().map(|vcpu| (vcpu.name.clone(), &vcpu.wake_latency)), colour)
+    histograms("vCPU", results.vcpus.iter().map(|vcpu| (vcpu.name.clone(), &vcpu.wake_latency)), colour)
 }
 
 fn domain_detail(results: &Results, colour: bool) -> String {

@@ -49,7 +49,6 @@ enum Name {
     OtherThread,
 }
 
-/// Steps with a packet.
 const STEPS: [(NetworkStep, &str); 5] = [
     (NetworkStep::Send, "send"),
     (NetworkStep::Tx, "tx"),

@@ -22,12 +22,9 @@ const GAP_MAX_MS: u64 = 399;
 
 /// Simulates `host`, each unit of whose only pool starts at a random instant before the run.
 ///
-/// # Errors
-/// As [`punctual_sim::simulate`].
-///
 /// # Panics
 /// When the host has more than one pool or more than five units.
-pub fn simulate_booted_one_by_one(host: &Host) -> Result<Results, punctual_sim::Error> {
+pub(crate) fn simulate_booted_one_by_one(host: &Host) -> Result<Results, punctual_sim::Error> {
     assert!(host.pools.len() == 1 && host.vcpus.len() <= 5, "made for the five domains of RT-Xen");
     let mut stream = RandomStream::new(host.seed, "boot");
     let mut now = Instant::ZERO;

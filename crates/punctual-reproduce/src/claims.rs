@@ -13,7 +13,6 @@ use crate::measures::{Measures, mean, number, range, spread};
 pub struct Claim {
     /// Name, unique within the paper.
     pub id: String,
-    /// Where it stands.
     pub section: String,
     /// What it says, in our words.
     pub statement: String,
@@ -42,7 +41,6 @@ pub struct Claim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantifier {
-    /// Each.
     #[default]
     All,
     /// More than half, for statements about most cases.
@@ -53,9 +51,8 @@ pub enum Quantifier {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clause {
-    /// Names of measures; `(a|b)` stands for both.
+    /// Names of measures; `(a|b)` matches both.
     pub left: Vec<String>,
-    /// How they compare.
     pub is: Relation,
     /// A number, or names of measures.
     pub right: Right,
@@ -64,19 +61,14 @@ pub struct Clause {
     pub tolerance: f64,
 }
 
-/// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Relation {
-    /// Less.
     #[serde(rename = "<")]
     Less,
-    /// Less or equal.
     #[serde(rename = "<=")]
     AtMost,
-    /// Greater.
     #[serde(rename = ">")]
     Greater,
-    /// Greater or equal.
     #[serde(rename = ">=")]
     AtLeast,
     /// No further apart than the tolerance.
@@ -88,9 +80,8 @@ pub enum Relation {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Right {
-    /// A number from the paper.
     Number(f64),
-    /// Names of measures; `(a|b)` stands for both.
+    /// Names of measures; `(a|b)` matches both.
     Measures(Vec<String>),
 }
 
@@ -102,11 +93,9 @@ pub enum Verdict {
     Agrees,
     /// Holds for the means over the task sets, but not for every one of them.
     OnAverage,
-    /// Does not hold.
     Differs,
     /// Says nothing that a simulation or this machine could measure.
     NotComparable,
-    /// The experiment was not run.
     NotRun,
 }
 
@@ -135,11 +124,8 @@ pub struct Judged {
     pub paper: String,
     /// [`Claim::ours`] with our numbers.
     pub ours: String,
-    /// The verdict.
     pub verdict: Verdict,
-    /// Task sets for which it holds.
     pub holds: usize,
-    /// Task sets judged.
     pub task_sets: usize,
     /// [`Claim::because`] with our numbers.
     pub because: String,
@@ -148,7 +134,6 @@ pub struct Judged {
 }
 
 impl Claim {
-    /// Judges the claim by what was measured.
     pub fn judge(&self, measures: &Measures) -> Judged {
         let (verdict, holds, task_sets) = self.verdict(measures);
         Judged {

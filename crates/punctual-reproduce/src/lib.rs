@@ -21,6 +21,7 @@ mod live;
 mod measures;
 mod native;
 mod nautilus;
+mod options;
 pub mod papers;
 mod plot;
 mod ranges;
@@ -37,74 +38,20 @@ pub mod xen;
 
 pub use error::Error;
 pub use measures::Measures;
+pub use options::Options;
 pub use ranges::{RangeColumn, RangeFigure};
 pub use reproduction::{Figure, Reproduction, Series, Table};
 pub use scenario::Progress;
 pub use target::LiveOptions;
 
 use nautilus::{cyclictest, ping};
+use options::{
+    NAUTILUS_EXPERIMENTS, RT_STACK_EXPERIMENTS, RT_XEN_EXPERIMENTS, RTCA_EXPERIMENTS, VMM_IO_EXPERIMENTS,
+};
 use reproduction::Outcome;
 use rt_xen::{fig5, fig6, table1, table2, table4};
 
-/// What to run and how long.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Shorter runs, fewer loads and two task sets: seconds instead of a minute or two.
-    pub quick: bool,
-    /// How many task sets for each cell of Table 2 and Fig. 6, seeds 1, 2, ...; `None` means 5 (quick: 2).
-    pub task_sets: Option<u32>,
-    /// Only these experiments, by name ([`RT_XEN_EXPERIMENTS`], [`NAUTILUS_EXPERIMENTS`]); empty means all.
-    pub only: Vec<String>,
-    /// Measure decision code on this machine (the native part of Table 1 of RT-Xen). Its numbers vary.
-    pub native: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { quick: false, task_sets: None, only: Vec::new(), native: true }
-    }
-}
-
-/// The experiments of `reproduce rt-xen`, in order.
-pub const RT_XEN_EXPERIMENTS: [&str; 5] = ["fig5", "table1", "table2", "table4", "fig6"];
-/// The experiments of `reproduce rtca`; `readings` says what follows from other assumptions.
-pub const RTCA_EXPERIMENTS: [&str; 6] = ["fig3", "fig6", "table1", "fig8", "fig10", "readings"];
-/// The experiments of `reproduce vmm-io`: the tests of its s.5.2, and what follows from other windows.
-pub const VMM_IO_EXPERIMENTS: [&str; 9] =
-    ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8", "windows"];
-/// The experiments of `reproduce nautilus`.
-pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
-
-/// The experiments of `reproduce rt-stack`; `cache` and `readings` say what follows from other assumptions,
-/// `table6-6` has what Linux does today beside it.
-pub const RT_STACK_EXPERIMENTS: [&str; 12] = [
-    "table6-3", "table6-4", "table6-5", "table6-6", "cache", "readings", "fig3-14", "fig6-12", "fig6-13",
-    "fig6-14", "fig6-15", "fig6-16",
-];
-
-impl Options {
-    /// The seeds of the task sets.
-    pub fn seeds(&self) -> Vec<u64> {
-        let default = if self.quick { 2 } else { 5 };
-        (1..=u64::from(self.task_sets.unwrap_or(default).max(1))).collect()
-    }
-
-    fn runs(&self, experiment: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|o| o == experiment)
-    }
-
-    fn check_only(&self, known: &'static [&'static str]) -> Result<(), Error> {
-        match self.only.iter().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some(other) => Err(Error::UnknownExperiment { name: other.clone(), known }),
-        }
-    }
-}
-
 /// Reproduces RT-Xen: Fig. 5, Tables 1, 2 and 4, Fig. 6.
-///
-/// # Errors
-/// When an experiment's name is unknown or a simulation stops.
 pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&RT_XEN_EXPERIMENTS)?;
     let (paper, claims) = papers::rt_xen();
@@ -124,71 +71,45 @@ pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
     if options.runs("fig6") {
         outcomes.push(fig6::run(options, &paper.table4, progress)?);
     }
-    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+    let mut all = Outcome::merged(outcomes);
+    table4::misses_where_guaranteed(&mut all.measures);
+    Ok(Reproduction::new(options, paper.citation, &claims, vec![all]))
 }
 
 /// Reproduces RT-Xen on this machine: Fig. 5 for 1 ms, Table 2, one curve of Fig. 6, real beside simulated.
 /// Nothing is judged: the runs are too short for the paper's claims.
-///
-/// # Errors
-/// A run that failed or was refused; the machine is as it was.
 pub fn rt_xen_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
-    let outcome = live::rt_xen(options)?;
-    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
-    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+    Ok(Reproduction::unjudged(options.quick, paper.citation, live::rt_xen(options)?))
 }
 
 /// Reproduces RTCA with real VMs on the project's switch: Table I, Fig. 10 and Table II, real beside
 /// simulated. Nothing is judged.
-///
-/// # Errors
-/// As [`rt_xen_live`].
 pub fn rtca_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rtca();
-    let outcome = live::rtca::run(options)?;
-    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
-    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+    Ok(Reproduction::unjudged(options.quick, paper.citation, live::rtca::run(options)?))
 }
 
 /// Reproduces what applies of vmm-io with real VMs: pings beside burning guests and streams, under Credit's
 /// options and SEDF. Nothing is judged.
-///
-/// # Errors
-/// As [`rt_xen_live`].
 pub fn vmm_io_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::vmm_io();
-    let outcome = live::vmm_io::run(options)?;
-    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
-    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+    Ok(Reproduction::unjudged(options.quick, paper.citation, live::vmm_io::run(options)?))
 }
 
 /// As [`rt_xen_live`], in guests of Xen.
-///
-/// # Errors
-/// As [`xen::rt_xen`].
 pub fn rt_xen_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
-    let outcome = xen::rt_xen(options)?;
-    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
-    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+    Ok(Reproduction::unjudged(options.quick, paper.citation, xen::rt_xen(options)?))
 }
 
 /// Reproduces Nautilus in guests of Xen: cyclictest. Nothing is judged, as in [`rt_xen_live`].
-///
-/// # Errors
-/// As [`xen::nautilus`].
 pub fn nautilus_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::nautilus();
-    let outcome = xen::nautilus(options)?;
-    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
-    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+    Ok(Reproduction::unjudged(options.quick, paper.citation, xen::nautilus(options)?))
 }
 
 /// Reproduces RTCA: Figs. 3, 4, 6, 8 and 10, Tables I and II.
-///
-/// # Errors
-/// When an experiment's name is unknown or a simulation stops.
 pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&RTCA_EXPERIMENTS)?;
     let (paper, claims) = papers::rtca();
@@ -216,9 +137,6 @@ pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, E
 }
 
 /// Reproduces Scheduling I/O in Virtual Machine Monitors: eleven configurations under eight tests.
-///
-/// # Errors
-/// When an experiment's name is unknown or a simulation stops.
 pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&VMM_IO_EXPERIMENTS)?;
     let (paper, claims) = papers::vmm_io();
@@ -231,21 +149,13 @@ pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 
 /// Measures rt-stack's request/response on this machine, beside the model and the thesis. Nothing is judged:
 /// machine and kernel are others.
-///
-/// # Errors
-/// As [`rt_xen_live`].
 pub fn rt_stack_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_stack();
-    let outcome = rt_stack_live::rt_stack(options)?;
-    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
-    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+    Ok(Reproduction::unjudged(options.quick, paper.citation, rt_stack_live::rt_stack(options)?))
 }
 
 /// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping
 /// latency.
-///
-/// # Errors
-/// When an experiment's name is unknown or a simulation stops.
 pub fn nautilus(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&NAUTILUS_EXPERIMENTS)?;
     let (paper, claims) = papers::nautilus();
@@ -260,9 +170,6 @@ pub fn nautilus(options: &Options, progress: Progress<'_>) -> Result<Reproductio
 }
 
 /// Reproduces rt-stack: Tables 3.1, 3.2 and 6.3 to 6.6, Figs. 3-14 and 6-12 to 6-14.
-///
-/// # Errors
-/// When an experiment's name is unknown or a simulation stops.
 pub fn rt_stack(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&RT_STACK_EXPERIMENTS)?;
     let (paper, claims) = papers::rt_stack();

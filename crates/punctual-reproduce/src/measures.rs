@@ -25,7 +25,7 @@ impl Measures {
     }
 
     /// Sets a measure that no task set influences.
-    pub fn set_one(&mut self, name: impl Into<String>, value: f64) {
+    pub(crate) fn set_one(&mut self, name: impl Into<String>, value: f64) {
         self.set(name, vec![value]);
     }
 
@@ -57,17 +57,17 @@ fn expand(pattern: &str) -> Vec<String> {
 }
 
 /// The mean of `values`; zero when empty.
-pub fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
 /// The least and the greatest of `values`.
-pub fn range(values: &[f64]) -> (f64, f64) {
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), &v| (lo.min(v), hi.max(v)))
 }
 
 /// The median of `values`, the mean of both middle ones for an even number; zero when empty.
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -79,7 +79,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// A number for readers: at most three decimals below 1, two below 10, one below 1000, none above, without
 /// trailing zeros.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v < 1.0 => 3,
         v if v < 10.0 => 2,
@@ -87,19 +87,19 @@ pub fn number(value: f64) -> String {
         _ => 0,
     };
     let text = format!("{value:.decimals$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
 }
 
 /// Mean and, where the numbers differ, their range: `88 (85 to 95)`.
-pub fn spread(values: &[f64]) -> String {
+pub(crate) fn spread(values: &[f64]) -> String {
     let (low, high) = range(values);
-    match number(low) == number(high) {
-        true => number(low),
-        false => format!("{} ({} to {})", number(mean(values)), number(low), number(high)),
-    }
+    with_range(mean(values), low, high)
+}
+
+/// `value`, with its range where the ends differ: `88 (85 to 95)`.
+pub(crate) fn with_range(value: f64, low: f64, high: f64) -> String {
+    let (low, high) = (number(low), number(high));
+    if low == high { low } else { format!("{} ({low} to {high})", number(value)) }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use punctual_model::index::PoolIx;
 use punctual_sched::wrap::{Call, Recorder, Wrapped};
 use punctual_sched::{CpuSet, Policy};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Rounds of the timing without clock readings in between.
 const ROUNDS: usize = 7;
@@ -31,30 +31,23 @@ const COLD_BYTES: usize = 8 << 20;
 
 /// What decisions cost, in ns, less what reading the clock costs.
 #[derive(Clone, Copy, Debug)]
-pub struct DecisionCost {
-    /// Decisions replayed.
+pub(crate) struct DecisionCost {
     pub decisions: usize,
     /// The whole replay divided by the decisions: wake-ups, sleeps and timers included.
     pub mean_ns: f64,
-    /// Median.
     pub median_ns: f64,
-    /// 99 % quantile.
     pub p99_ns: f64,
     /// Greatest: includes whatever interrupted the measurement.
     pub max_ns: f64,
     /// Median with cold caches.
     pub cold_median_ns: f64,
-    /// 99 % quantile with cold caches.
     pub cold_p99_ns: f64,
     /// Distance of two clock readings that was taken off.
     pub clock_ns: f64,
 }
 
 /// Measures the policy of the host's first pool on the calls that a simulation of `host` makes.
-///
-/// # Errors
-/// When the simulation stops or the policy cannot be built.
-pub fn measure(host: &Host) -> Result<DecisionCost, Error> {
+pub(crate) fn measure(host: &Host) -> Result<DecisionCost, Error> {
     let info = host.pools[0].policy.info;
     let options = &host.pools[0].policy.options;
     let calls = record(host)?;

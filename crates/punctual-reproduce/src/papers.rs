@@ -17,25 +17,18 @@ pub struct Citation {
     /// Authors, where the paper names them.
     #[serde(default)]
     pub authors: String,
-    /// Title.
     pub title: String,
     /// Where and when it appeared.
     pub venue: String,
 }
 
-/// The tables of RT-Xen.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RtXen {
-    /// Which paper.
     pub citation: Citation,
-    /// Table 1.
     pub table1: Table1,
-    /// Table 2.
     pub table2: Table2,
-    /// Table 3.
     pub table3: Table3,
-    /// Table 4.
     pub table4: Table4,
     /// First misses printed in s.5.2.
     pub figure5: Vec<FirstMiss>,
@@ -45,36 +38,24 @@ pub struct RtXen {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table1 {
-    /// The columns.
     pub policies: Vec<String>,
-    /// Total time in `do_schedule`.
     pub decision_total_us: Vec<f64>,
     /// Total time in context switches.
     pub switch_total_us: Vec<f64>,
-    /// Both.
     pub combined_total_us: Vec<f64>,
     /// Both, as share of 10 s.
     pub loss_percent: Vec<f64>,
-    /// Longest `do_schedule`.
     pub decision_max_ns: Vec<f64>,
-    /// Median `do_schedule`.
     pub decision_median_ns: Vec<f64>,
-    /// 99 % quantile of `do_schedule`.
     pub decision_p99_ns: Vec<f64>,
-    /// Calls of `do_schedule`.
     pub decisions: Vec<f64>,
-    /// Longest context switch.
     pub switch_max_ns: Vec<f64>,
-    /// Median context switch.
     pub switch_median_ns: Vec<f64>,
-    /// 99 % quantile of context switches.
     pub switch_p99_ns: Vec<f64>,
-    /// Context switches.
     pub switches: Vec<f64>,
 }
 
 impl Table1 {
-    /// The column of `policy`.
     pub fn column(&self, policy: &str) -> Option<usize> {
         self.policies.iter().position(|p| p == policy)
     }
@@ -84,7 +65,6 @@ impl Table1 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table2 {
-    /// The workload as generated.
     pub normal: MissRatios,
     /// Domain 3's most urgent task misconfigured.
     pub overloaded: MissRatios,
@@ -104,7 +84,6 @@ pub struct MissRatios {
 }
 
 impl MissRatios {
-    /// The row of `policy`.
     pub fn row(&self, policy: &str) -> Option<&[f64; 5]> {
         Some(match policy {
             sporadic::NAME => &self.sporadic,
@@ -122,11 +101,8 @@ impl MissRatios {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table3 {
-    /// Priorities.
     pub priority: [u32; 5],
-    /// Budgets.
     pub budget_ms: [u64; 5],
-    /// Periods by share case.
     pub period_ms: Cases<[u64; 5]>,
 }
 
@@ -134,9 +110,7 @@ pub struct Table3 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table4 {
-    /// Under the deferrable server.
     pub deferrable: Cases<Vec<[u32; 2]>>,
-    /// Under the periodic server.
     pub periodic: Cases<Vec<[u32; 2]>>,
 }
 
@@ -156,9 +130,7 @@ pub struct Cases<T> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirstMiss {
-    /// Scheduling quantum.
     pub quantum_us: u64,
-    /// Lowest utilisation with a miss.
     pub first_miss_percent: f64,
 }
 
@@ -166,9 +138,7 @@ pub struct FirstMiss {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nautilus {
-    /// Which paper.
     pub citation: Citation,
-    /// The outputs.
     #[serde(rename = "listing")]
     pub listings: Vec<Listing>,
 }
@@ -177,17 +147,11 @@ pub struct Nautilus {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listing {
-    /// Name.
     pub id: String,
-    /// How the machine was configured.
     pub what: String,
-    /// The threads' periods.
     pub interval_us: Vec<u64>,
-    /// Least latencies.
     pub min_us: Vec<f64>,
-    /// Mean latencies.
     pub avg_us: Vec<f64>,
-    /// Greatest latencies.
     pub max_us: Vec<f64>,
 }
 
@@ -195,13 +159,9 @@ pub struct Listing {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rtca {
-    /// Which paper.
     pub citation: Citation,
-    /// Table I.
     pub table1: RtcaTable1,
-    /// Table II.
     pub table2: RtcaTable2,
-    /// The text on Fig. 8.
     pub figure8: RtcaFigure8,
 }
 
@@ -209,11 +169,8 @@ pub struct Rtca {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RtcaTable1 {
-    /// Medians.
     pub median: RtcaLevels,
-    /// 75 % quantiles.
     pub p75: RtcaLevels,
-    /// 95 % quantiles.
     pub p95: RtcaLevels,
 }
 
@@ -268,9 +225,7 @@ impl RtcaTable2 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RtcaFigure8 {
-    /// Without interference.
     pub base: f64,
-    /// As shipped, with any interference: less than this.
     pub original_with_interference_max: f64,
     /// RTCA with batches of 64 and 238, with interference.
     pub rtca_64_and_238_with_interference: f64,
@@ -280,9 +235,7 @@ pub struct RtcaFigure8 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VmmIo {
-    /// Which paper.
     pub citation: Citation,
-    /// Ping latencies.
     pub ping: Vec<PrintedPing>,
 }
 
@@ -290,11 +243,8 @@ pub struct VmmIo {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrintedPing {
-    /// The test's number.
     pub test: u32,
-    /// The configuration.
     pub configuration: String,
-    /// The mean.
     pub mean_ms: f64,
 }
 
@@ -302,7 +252,6 @@ pub struct PrintedPing {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RtStack {
-    /// Which paper.
     pub citation: Citation,
     /// Tables 3.1 and 6.3.
     pub undisturbed: BTreeMap<String, [f64; 3]>,

@@ -2,11 +2,10 @@
 
 use punctual_report::plot::{self, Axis, Chart};
 
-use crate::Figure;
 use crate::measures::range;
+use crate::reproduction::Figure;
 
-/// The figure as an SVG document.
-pub fn svg(figure: &Figure) -> String {
+pub(crate) fn svg(figure: &Figure) -> String {
     let points = || figure.series.iter().flat_map(|s| &s.points);
     let (x_min, x_max) = range(&points().map(|p| p[0]).collect::<Vec<_>>());
     let (_, y_max) = range(&points().map(|p| p[1]).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Box plots, and bars with their range.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_report::plot::{self, RangeChart};
 use serde::Serialize;
 
@@ -11,30 +11,21 @@ use crate::measures::{mean, range};
 pub struct RangeFigure {
     /// Name, for file names.
     pub id: String,
-    /// Heading.
     pub title: String,
     /// Label of the vertical axis.
     pub y: String,
-    /// Is that axis logarithmic?
     pub logarithmic: bool,
-    /// The columns.
     pub columns: Vec<RangeColumn>,
 }
 
 /// A column: a thin line, perhaps a box, a thick line across, single values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RangeColumn {
-    /// Name.
     pub label: String,
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
-    /// Edges of the box.
     pub quartiles: Option<(f64, f64)>,
-    /// Median or mean.
     pub middle: f64,
-    /// Single values.
     pub marks: Vec<f64>,
 }
 
@@ -53,7 +44,7 @@ impl RangeFigure {
     }
 
     /// A column from a mean and a standard deviation.
-    pub fn mean_and_deviation(label: &str, mean: f64, deviation: f64) -> RangeColumn {
+    pub(crate) fn mean_and_deviation(label: &str, mean: f64, deviation: f64) -> RangeColumn {
         let low = (mean - deviation).max(0.0);
         RangeColumn {
             label: label.into(),
@@ -68,7 +59,7 @@ impl RangeFigure {
     /// A box plot of a distribution, each value divided by `unit` ns: the thin line ends at the last value
     /// within one and a half times the height of the box (rtca s.VI.C), and the greatest value beyond is
     /// marked.
-    pub fn quartiles(label: &str, of: &Recorder, unit: f64) -> RangeColumn {
+    pub fn quartiles(label: &str, of: &Histogram, unit: f64) -> RangeColumn {
         let at = |ppm| of.quantile_ppm(ppm).as_ns() as f64 / unit;
         let (q1, q3) = (at(250_000), at(750_000));
         let (least, greatest) = (of.min().as_ns() as f64 / unit, of.max().as_ns() as f64 / unit);

@@ -1,7 +1,8 @@
 //! Shows a reproduction: text for the terminal, and files (CSV, JSON, SVG) for everything else.
 
 use crate::claims::{Judged, Verdict};
-use crate::{Figure, RangeFigure, Reproduction, Table};
+use crate::ranges::RangeFigure;
+use crate::reproduction::{Figure, Reproduction, Table};
 
 /// Width of the claims' text.
 const WIDTH: usize = 100;
@@ -31,7 +32,7 @@ pub fn text(reproduction: &Reproduction) -> String {
 }
 
 /// A table with aligned columns.
-pub fn text_table(table: &Table) -> String {
+pub(crate) fn text_table(table: &Table) -> String {
     let width = |i: usize| {
         let cells = table.rows.iter().map(|r| r[i].chars().count());
         cells.chain([table.columns[i].chars().count()]).max().unwrap_or(0)
@@ -86,9 +87,6 @@ fn wrapped(first: &str, rest: &str, text: &str) -> String {
 
 /// The reproduction as files, name and content: the text, JSON, a CSV file for each table, and a CSV and an
 /// SVG file for each figure.
-///
-/// # Errors
-/// When a value cannot be written as JSON or CSV, which plain values can.
 pub fn files(reproduction: &Reproduction) -> Result<Vec<(String, String)>, Box<dyn std::error::Error>> {
     let json = serde_json::to_string_pretty(reproduction)? + "\n";
     let mut files = vec![("reproduction.txt".into(), text(reproduction)), ("reproduction.json".into(), json)];

@@ -2,21 +2,18 @@
 
 use serde::Serialize;
 
-use crate::Options;
 use crate::claims::{Claim, Judged};
 use crate::measures::Measures;
+use crate::options::Options;
 use crate::papers::Citation;
 use crate::ranges::RangeFigure;
-use crate::rt_xen::table4;
 
 /// A table of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
     /// Name, for file names.
     pub id: String,
-    /// Heading.
     pub title: String,
-    /// Headings of the columns.
     pub columns: Vec<String>,
     /// Cells, row by row.
     pub rows: Vec<Vec<String>>,
@@ -43,7 +40,6 @@ impl Table {
 /// A curve of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Its name in the legend.
     pub name: String,
     /// Points: x, mean, least, greatest over the task sets.
     pub points: Vec<[f64; 4]>,
@@ -54,47 +50,48 @@ pub struct Series {
 pub struct Figure {
     /// Name, for file names.
     pub id: String,
-    /// Heading.
     pub title: String,
     /// Label of the horizontal axis.
     pub x: String,
     /// Label of the vertical axis.
     pub y: String,
-    /// The curves.
     pub series: Vec<Series>,
 }
 
 /// What one experiment brings.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Its tables.
     pub tables: Vec<Table>,
-    /// Its figures.
     pub figures: Vec<Figure>,
     /// Its box plots and bars.
     pub ranges: Vec<RangeFigure>,
-    /// Its measures.
     pub measures: Measures,
+}
+
+impl Outcome {
+    pub(crate) fn merged(outcomes: Vec<Outcome>) -> Outcome {
+        let mut all = Outcome::default();
+        for outcome in outcomes {
+            all.tables.extend(outcome.tables);
+            all.figures.extend(outcome.figures);
+            all.ranges.extend(outcome.ranges);
+            all.measures.extend(outcome.measures);
+        }
+        all
+    }
 }
 
 /// A paper's experiments with a verdict on every claim.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reproduction {
-    /// Which paper.
     pub citation: Citation,
-    /// Were the runs shortened?
     pub quick: bool,
-    /// Seeds of the task sets.
     pub seeds: Vec<u64>,
-    /// All tables.
     pub tables: Vec<Table>,
-    /// All figures.
     pub figures: Vec<Figure>,
     /// All box plots and bars.
     pub ranges: Vec<RangeFigure>,
-    /// All measures by name.
     pub measures: Measures,
-    /// All claims, judged.
     pub claims: Vec<Judged>,
 }
 
@@ -105,14 +102,7 @@ impl Reproduction {
         claims: &[Claim],
         outcomes: Vec<Outcome>,
     ) -> Self {
-        let mut all = Outcome::default();
-        for outcome in outcomes {
-            all.tables.extend(outcome.tables);
-            all.figures.extend(outcome.figures);
-            all.ranges.extend(outcome.ranges);
-            all.measures.extend(outcome.measures);
-        }
-        table4::misses_where_guaranteed(&mut all.measures);
+        let all = Outcome::merged(outcomes);
         Reproduction {
             citation,
             quick: options.quick,
@@ -123,6 +113,12 @@ impl Reproduction {
             ranges: all.ranges,
             measures: all.measures,
         }
+    }
+
+    /// Of a run too short for the paper's claims: nothing is judged.
+    pub(crate) fn unjudged(quick: bool, citation: Citation, outcome: Outcome) -> Self {
+        let options = Options { quick, task_sets: Some(1), ..Options::default() };
+        Reproduction::new(&options, citation, &[], vec![outcome])
     }
 
     /// Claims whose verdict is not the recorded one: what `--strict` fails on. Recorded verdicts are those

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use punctual_model::results::{FlowResult, HostPart, Segment};
 use punctual_sched::Duration;
 
+use crate::error::Error;
 use crate::measures::number;
+use crate::options::Options;
 use crate::papers::RtStack;
-use crate::scenario::{Scenario, run_each};
-use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
+use crate::reproduction::{Figure, Outcome, Series, Table};
+use crate::scenario::{Progress, Scenario, run_each};
 
 /// A way of running the servers of `papers/rt-stack/host.toml`.
 #[derive(Clone, Copy)]
@@ -88,7 +90,6 @@ fn shorter(options: &Options, scenario: Scenario) -> Scenario {
     if options.quick { scenario } else { scenario.duration(Duration::from_secs(10)) }
 }
 
-/// What is kept of a run.
 struct Run {
     critical: FlowResult,
     gbit_s: f64,
@@ -121,7 +122,7 @@ impl Run {
         [latency.mean(), latency.quantile_ppm(990_000), latency.stddev()].map(us)
     }
 
-    fn segment(&self, segment: Segment, value: impl Fn(&punctual_model::Recorder) -> Duration) -> f64 {
+    fn segment(&self, segment: Segment, value: impl Fn(&punctual_model::Histogram) -> Duration) -> f64 {
         let found = self.critical.segments.iter().find(|one| one.segment == segment);
         found.map_or(0.0, |one| us(value(&one.time)))
     }
@@ -130,9 +131,6 @@ impl Run {
 /// Mean, 99 % quantile and deviation in us of the thesis's request/response with a vanilla kernel, beside two
 /// heavy receivers, by each path: what live measurements stand beside. `figure` is that of an application
 /// which is asked instead, or empty.
-///
-/// # Errors
-/// When a simulation stops.
 pub(crate) fn predict(paths: &[&'static str], figure: &str, quick: bool) -> Result<Vec<[f64; 3]>, Error> {
     let setups: Vec<Setup> = paths.iter().map(|path| setup(path, path, "vanilla", path)).collect();
     let application = APPLICATIONS.iter().find(|application| application.id == figure);
@@ -142,10 +140,7 @@ pub(crate) fn predict(paths: &[&'static str], figure: &str, quick: bool) -> Resu
     })
 }
 
-/// The same of so many RT VMs, on four processors without heavy receivers.
-///
-/// # Errors
-/// As [`predict`].
+/// The same with this many RT VMs, on four processors without heavy receivers.
 pub(crate) fn predict_many(path: &'static str, count: usize, quick: bool) -> Result<[f64; 3], Error> {
     let of = predicted(&[setup(path, path, "vanilla", path)], quick, |scenario| {
         alone(scenario).set("machine.processors=4").set(format!("host_stack.server.critical.count={count}"))
@@ -249,10 +244,11 @@ fn parts(out: &mut Outcome, (id, title): (&str, &str), setups: &[Setup], runs: &
 }
 
 /// Tables 3.1 and 6.3, Figs. 3-11 and 6-8: without heavy receivers. What the costs are calibrated with.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn undisturbed(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn undisturbed(
+    options: &Options,
+    paper: &RtStack,
+    progress: Progress<'_>,
+) -> Result<Outcome, Error> {
     let runs = run("Table 6.3", &METHODS, options, progress, alone)?;
     let mut out = Outcome::default();
     let title = "Tables 3.1 and 6.3: without heavy receivers (the costs' calibration)";
@@ -263,10 +259,7 @@ pub fn undisturbed(options: &Options, paper: &RtStack, progress: Progress<'_>) -
 }
 
 /// Tables 3.2 and 6.4, Figs. 3-8, 3-9, 3-12, 6-4, 6-5 and 6-9: beside two heavy receivers.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn loaded(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn loaded(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
     let runs = run("Table 6.4", &METHODS, options, progress, |scenario| scenario)?;
     let mut out = Outcome::default();
     let title = "Tables 3.2 and 6.4: with two heavy receivers (prediction)";
@@ -309,10 +302,11 @@ fn ratios(out: &mut Outcome) {
 }
 
 /// Table 6.5: each technique alone.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn techniques(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn techniques(
+    options: &Options,
+    paper: &RtStack,
+    progress: Progress<'_>,
+) -> Result<Outcome, Error> {
     let runs = run("Table 6.5", &TECHNIQUES, options, progress, |scenario| scenario)?;
     let mut out = Outcome::default();
     let title = "Table 6.5: each technique alone, with two heavy receivers";
@@ -322,10 +316,11 @@ pub fn techniques(options: &Options, paper: &RtStack, progress: Progress<'_>) ->
 }
 
 /// Table 6.6: containers. Beside it, what Linux has today.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn containers(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn containers(
+    options: &Options,
+    paper: &RtStack,
+    progress: Progress<'_>,
+) -> Result<Outcome, Error> {
     let runs = run("Table 6.6", &CONTAINERS, options, progress, |scenario| scenario)?;
     let mut out = Outcome::default();
     let title = "Table 6.6: containers, with two heavy receivers";
@@ -337,10 +332,7 @@ pub fn containers(options: &Options, paper: &RtStack, progress: Progress<'_>) ->
 }
 
 /// What the cache explains: Table 6.4 with other latencies of memory.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn cache(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn cache(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     let columns = [
         "a read from memory, ns",
@@ -443,10 +435,7 @@ const READINGS: [Reading; 10] = [
 ];
 
 /// What other readings of the undisturbed figures make of Table 6.4 and of the throughputs.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn readings(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn readings(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     let setups = [METHODS[0], METHODS[1], METHODS[2], METHODS[3], METHODS[4], TECHNIQUES[3]];
     let columns = ["reading", "method", "mean, us", "99 %", "SD", "Gbit/s", "undisturbed mean, us"];
@@ -492,10 +481,7 @@ pub fn readings(options: &Options, paper: &RtStack, progress: Progress<'_>) -> R
 }
 
 /// Fig. 3-14: the guest segment against the requests' distance.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn intervals(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn intervals(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     let setups = [METHODS[1], METHODS[2], METHODS[3]];
     let mut series: Vec<Series> =
@@ -571,10 +557,7 @@ impl Application {
 }
 
 /// Figs. 6-12 and 6-13: applications.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn applications(options: &Options, only: usize, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn applications(options: &Options, only: usize, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     let Some(application) = APPLICATIONS.get(only) else { return Ok(out) };
     let set = |scenario: Scenario| application.apply(scenario);
@@ -657,10 +640,7 @@ impl Scaling {
 }
 
 /// Figs. 6-14 to 6-16: 1 to 100 RT VMs on four processors.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn scaling(options: &Options, only: usize, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn scaling(options: &Options, only: usize, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     let Some(scaling) = SCALING.get(only) else { return Ok(out) };
     let id = scaling.id;

@@ -8,8 +8,8 @@ use punctual_model::index::{DomainIx, TaskIx};
 use punctual_sched::Duration;
 use rayon::prelude::*;
 
-use crate::Error;
 use crate::boot::simulate_booted_one_by_one;
+use crate::error::Error;
 
 /// The domain of a Xen host that runs the experiments there.
 pub(crate) const MANAGER: &str = "Domain-0";
@@ -49,7 +49,7 @@ const FILES: [(&str, &str); 19] = files![
 
 /// A host file of a paper with what an experiment changes.
 #[derive(Clone, Debug, Default)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Path in the repository.
     pub file: String,
     /// Policy of every pool, if changed.
@@ -58,9 +58,7 @@ pub struct Scenario {
     pub set: Vec<String>,
     /// What the host file has besides.
     pub more: String,
-    /// Seed, if changed.
     pub seed: Option<u64>,
-    /// Duration, if changed.
     pub duration: Option<Duration>,
     /// Do domains boot one after the other before the run, see [`crate::boot`]? Otherwise all start with it.
     pub boots_one_by_one: bool,
@@ -68,66 +66,57 @@ pub struct Scenario {
 
 impl Scenario {
     /// The host file `papers/PAPER/NAME.toml` as it stands.
-    pub fn new(paper: &str, name: &str) -> Self {
+    pub(crate) fn new(paper: &str, name: &str) -> Self {
         Scenario { file: format!("papers/{paper}/{name}.toml"), ..Scenario::default() }
     }
 
     /// With another policy in every pool.
     #[must_use]
-    pub fn policy(mut self, policy: &'static str) -> Self {
+    pub(crate) fn policy(mut self, policy: &'static str) -> Self {
         self.policy = Some(policy);
         self
     }
 
     /// With `path=value` set.
     #[must_use]
-    pub fn set(mut self, assignment: impl Into<String>) -> Self {
+    pub(crate) fn set(mut self, assignment: impl Into<String>) -> Self {
         self.set.push(assignment.into());
         self
     }
 
     /// With more in the host file.
     #[must_use]
-    pub fn append(mut self, more: impl Into<String>) -> Self {
+    pub(crate) fn append(mut self, more: impl Into<String>) -> Self {
         self.more = more.into();
         self
     }
 
-    /// With another seed.
     #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
+    pub(crate) fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// With another duration.
     #[must_use]
-    pub fn duration(mut self, duration: Duration) -> Self {
+    pub(crate) fn duration(mut self, duration: Duration) -> Self {
         self.duration = Some(duration);
         self
     }
 
     /// With domains that boot one after the other before the run.
     #[must_use]
-    pub fn boot_one_by_one(mut self) -> Self {
+    pub(crate) fn boot_one_by_one(mut self) -> Self {
         self.boots_one_by_one = true;
         self
     }
 
-    /// The validated host.
-    ///
-    /// # Errors
-    /// [`Error::File`] or [`Error::Host`]: the file is none of the papers', or does not fit this program.
-    pub fn host(&self) -> Result<Host, Error> {
+    pub(crate) fn host(&self) -> Result<Host, Error> {
         let (text, overrides) = self.text_and_overrides()?;
         file::parse(&text, &self.file, &overrides).map_err(Error::Host)
     }
 
     /// Simulates the validated host with `host_stack`.
-    ///
-    /// # Errors
-    /// As [`Scenario::host`] and [`Scenario::simulate`].
-    pub fn simulate_host_stack(&self) -> Result<Results, Error> {
+    pub(crate) fn simulate_host_stack(&self) -> Result<Results, Error> {
         let (text, overrides) = self.text_and_overrides()?;
         let stack = file::parse_host_stack(text.as_bytes(), &self.file, &overrides).map_err(Error::Host)?;
         punctual_host_stack_sim::simulate(&stack, ()).map_err(|error| Error::Simulation {
@@ -149,19 +138,14 @@ impl Scenario {
     }
 
     /// Simulates `host`, which is that of the scenario or what an experiment made of it.
-    ///
-    /// # Errors
-    /// [`Error::Simulation`] when the simulation stops.
-    pub fn simulate(&self, host: &Host) -> Result<Results, Error> {
-        let results = match self.boots_one_by_one {
-            true => simulate_booted_one_by_one(host),
-            false => punctual_sim::simulate(host),
-        };
-        results.map_err(|error| Error::Simulation { what: self.command(), error })
+    pub(crate) fn simulate(&self, host: &Host) -> Result<Results, Error> {
+        let simulate =
+            if self.boots_one_by_one { simulate_booted_one_by_one } else { punctual_sim::simulate };
+        simulate(host).map_err(|error| Error::Simulation { what: self.command(), error })
     }
 
     /// The command that shows the same run.
-    pub fn command(&self) -> String {
+    pub(crate) fn command(&self) -> String {
         let mut text = format!("punctual sim {}", self.file);
         self.policy.iter().for_each(|p| text += &format!(" --policy {p}"));
         self.set.iter().for_each(|s| text += &format!(" --set '{s}'"));
@@ -171,12 +155,9 @@ impl Scenario {
     }
 }
 
-/// Simulates every scenario on all cores, after `change` had its way with the host, and keeps what `keep`
-/// takes from the results; the order is that of the scenarios.
-///
-/// # Errors
-/// The first scenario (in order) that could not be built or simulated.
-pub fn run_all<T: Send>(
+/// Simulates every scenario on all cores, after applying `change` to the host, and keeps what `keep` takes
+/// from the results; the order is that of the scenarios.
+pub(crate) fn run_all<T: Send>(
     what: &str,
     scenarios: &[Scenario],
     progress: Progress<'_>,
@@ -195,7 +176,7 @@ pub fn run_all<T: Send>(
 ///
 /// # Errors
 /// The first scenario (in order) that failed.
-pub fn run_each<T: Send>(
+pub(crate) fn run_each<T: Send>(
     what: &str,
     scenarios: &[Scenario],
     progress: Progress<'_>,
@@ -217,25 +198,21 @@ pub fn run_each<T: Send>(
 }
 
 /// No change, for [`run_all`].
-pub fn as_written(_: &Scenario, _: &mut Host) {}
+pub(crate) fn as_written(_: &Scenario, _: &mut Host) {}
 
 /// Jobs missed, in percent of those due.
-pub fn miss_percent(jobs: &punctual_model::results::JobStats) -> f64 {
+pub(crate) fn miss_percent(jobs: &punctual_model::results::JobStats) -> f64 {
     if jobs.due == 0 { 0.0 } else { 100.0 * jobs.missed as f64 / jobs.due as f64 }
 }
 
-/// The domain called `name`.
-///
-/// # Errors
-/// [`Error::Missing`] when the host has none.
-pub fn domain(host: &Host, name: &str) -> Result<DomainIx, Error> {
+pub(crate) fn domain(host: &Host, name: &str) -> Result<DomainIx, Error> {
     let at = host.domains.iter().position(|d| d.name == name);
     at.map(DomainIx).ok_or_else(|| Error::Missing(format!("{} has no domain {name}", host.name)))
 }
 
 /// The periodic task of `domain` with the shortest deadline (the most urgent one under rate-monotonic
 /// priorities), the first of several.
-pub fn most_urgent_task(host: &Host, domain: DomainIx) -> Option<TaskIx> {
+pub(crate) fn most_urgent_task(host: &Host, domain: DomainIx) -> Option<TaskIx> {
     let deadline = |work: &Work| match work {
         Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => Some(*deadline),
         Work::Hog { .. } => None,
@@ -247,7 +224,7 @@ pub fn most_urgent_task(host: &Host, domain: DomainIx) -> Option<TaskIx> {
 }
 
 /// A task's relative deadline in ms; 0 for a hog.
-pub fn deadline_ms(host: &Host, task: TaskIx) -> f64 {
+pub(crate) fn deadline_ms(host: &Host, task: TaskIx) -> f64 {
     match host.tasks[task.0].work {
         Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => deadline.as_ns() as f64 / 1e6,
         Work::Hog { .. } => 0.0,
@@ -255,7 +232,7 @@ pub fn deadline_ms(host: &Host, task: TaskIx) -> f64 {
 }
 
 /// Misconfigures a periodic task: its cost becomes `percent` of its period.
-pub fn set_utilisation(host: &mut Host, task: TaskIx, percent: u64) {
+pub(crate) fn set_utilization(host: &mut Host, task: TaskIx, percent: u64) {
     if let Work::Jobs { arrival: Arrival::Periodic { period, .. }, cost, .. } = &mut host.tasks[task.0].work {
         let ns = period.as_ns() * percent / 100;
         *cost = Cost { min: Duration::from_ns(ns), max: Duration::from_ns(ns) };
@@ -263,7 +240,7 @@ pub fn set_utilisation(host: &mut Host, task: TaskIx, percent: u64) {
 }
 
 /// Processor share that the periodic tasks of `parent` ask for.
-pub fn utilisation_percent(host: &Host, parent: Parent) -> f64 {
+pub(crate) fn utilization_percent(host: &Host, parent: Parent) -> f64 {
     let share = |work: &Work| match work {
         Work::Jobs { arrival: Arrival::Periodic { period, .. }, cost, .. } => {
             cost.max.as_ns() as f64 / period.as_ns() as f64

@@ -12,7 +12,7 @@ use punctual_run::error::{RunError, ServeError};
 use punctual_run::events::Events;
 use punctual_run::host::{Incomplete, run_host};
 
-use crate::Error;
+use crate::error::Error;
 use crate::scenario::Scenario;
 
 /// What RT-Xen's and Nautilus' experiments run on.

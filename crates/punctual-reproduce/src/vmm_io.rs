@@ -1,17 +1,19 @@
 //! Scheduling I/O in Virtual Machine Monitors: eleven configurations of the scheduler, eight tests of
 //! streams, burning guests and pings.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::host::Host;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
 use punctual_sched::{credit, sedf};
 
+use crate::error::Error;
 use crate::measures::{mean, number, range};
+use crate::options::Options;
 use crate::papers::VmmIo;
-use crate::ranges::RangeColumn;
-use crate::scenario::{Scenario, as_written, run_all};
-use crate::{Error, Options, Outcome, Progress, RangeFigure, Table};
+use crate::ranges::{RangeColumn, RangeFigure};
+use crate::reproduction::{Outcome, Table};
+use crate::scenario::{Progress, Scenario, as_written, run_all};
 
 /// A row of the paper's Table 1.
 pub(crate) struct Configuration {
@@ -105,14 +107,13 @@ fn scenario(configuration: &Configuration, test: &Test, options: &Options) -> Sc
     if options.quick { scenario.duration(Duration::from_secs(2)) } else { scenario }
 }
 
-/// What one cell showed.
 struct Cell {
     /// Of each stream, in Mbit/s.
     bandwidths: Vec<f64>,
     /// Processor shares of the burning guests, in percent.
     burns: Vec<f64>,
     driver_percent: f64,
-    ping: Recorder,
+    ping: Histogram,
     /// How long the ping without an answer has waited at the end.
     waiting: Duration,
 }
@@ -125,7 +126,7 @@ fn measure(test: &Test, results: &Results) -> Cell {
         domain.map_or(0.0, |d| d.cpu_time_ns as f64 / results.duration_ns as f64 * 100.0)
     };
     let ping = test.ping.and_then(|guest| flow(format!("ping{guest}")));
-    let latency = ping.map_or_else(Recorder::new, |flow| flow.latency.clone());
+    let latency = ping.map_or_else(Histogram::new, |flow| flow.latency.clone());
     let answered = latency.mean() * latency.count();
     Cell {
         bandwidths: test
@@ -155,10 +156,7 @@ impl Cell {
 }
 
 /// Runs every configuration under every test.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     for test in TESTS.iter().filter(|t| options.runs(&format!("test{}", t.number))) {
         let scenarios: Vec<_> = CONFIGURATIONS.iter().map(|c| scenario(c, test, options)).collect();
@@ -174,10 +172,7 @@ pub fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> Result<O
 const WINDOWS: [u32; 4] = [16, 64, 128, 256];
 
 /// Tests 1 and 2 with other windows.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn windows(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn windows(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     let columns = ["test", "window", "configuration", "streams, Mbit/s", "least", "greatest"];
     let mut table = Table::new("windows", "Tests 1 and 2 with other windows of the streams", &columns);

@@ -10,12 +10,13 @@ use punctual_xen_run::control::Control;
 use punctual_xen_run::error::Error as XenError;
 use punctual_xen_run::run::{self, RunOptions};
 
+use crate::error::Error;
 use crate::live::Experiments;
 use crate::nautilus::cyclictest;
 use crate::papers;
+use crate::reproduction::Outcome;
 use crate::scenario::Scenario;
 use crate::target::Target;
-use crate::{Error, Outcome};
 
 /// What it may have of the processor: above all others, for it has none of its own here.
 const MANAGER_MAY: &str = r#"

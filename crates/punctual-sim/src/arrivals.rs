@@ -6,11 +6,20 @@ use punctual_model::host::{Cost, Work};
 use punctual_model::index::TaskIx;
 use punctual_sched::{Duration, Instant};
 
-/// A job of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) release: Instant,
+}
+
+/// What a task works on after a job.
+pub(crate) enum NextJob {
+    /// Time releases its jobs.
+    ByTime,
+    /// A packet has released this one.
+    Released(Job),
+    /// No packet has released another one yet.
+    NotReleased,
 }
 
 impl From<punctual_jobs::Job> for Job {
@@ -37,16 +46,18 @@ pub(crate) struct Arrivals {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Released by time.
     Timed(JobStream),
-    /// Released by packets.
-    Served { seed: u64, cost: Cost },
+    Served {
+        seed: u64,
+        cost: Cost,
+    },
     /// One job that never ends.
-    Hog { start: Duration },
+    Hog {
+        start: Duration,
+    },
 }
 
 impl Arrivals {
-    /// The jobs of a task of the host.
     pub(crate) fn new(host: &Host, task: TaskIx) -> Self {
         let seed = host.task_seed(task);
         let (kind, deadline) = match host.tasks[task.0].work {

@@ -3,7 +3,7 @@
 use punctual_model::Results;
 use rayon::prelude::*;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Simulates every host by `simulate`, on all cores of this machine, and returns the results in the hosts'
 /// order. `done` is called after each one, from any thread. The results do not depend on the number of

@@ -3,11 +3,11 @@
 use punctual_model::host::{Parent, PolicyChoice};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::results::JobStats;
-use punctual_model::{Host, Recorder};
+use punctual_model::{Histogram, Host};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitParams};
 
-use crate::Error;
 use crate::arrivals::Arrivals;
+use crate::error::Error;
 use crate::index::{KernelIx, Occupant, ProcessorIx, SchedulerIx, UnitIx};
 use crate::machine::{Machine, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
@@ -60,7 +60,7 @@ pub(crate) fn machine<O: Observer>(
         touched_procs: Vec::new(),
         touched_scheds: Vec::new(),
         events: 0,
-        net: crate::net::build(host)?,
+        net: crate::net::build::build(host)?,
     };
     insert_units(&mut machine)?;
     for (ix, kernel) in machine.net.kernels.iter().enumerate() {
@@ -126,7 +126,7 @@ fn new_vcpu() -> VcpuState {
         idled_away: Duration::ZERO,
         wakes: 0,
         sleeps: 0,
-        wake_latency: Recorder::new(),
+        wake_latency: Histogram::new(),
     }
 }
 

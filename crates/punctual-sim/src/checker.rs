@@ -2,17 +2,17 @@
 //!
 //! - time advances, and an instant comes to an end;
 //! - a slice ends later than it begins; who is picked exists, has work, may run there, and runs nowhere else;
-//! - who is picked has budget, nobody executes longer than the budget it was picked with, and nobody who is
-//!   picked holds more than its maximum;
+//! - a picked unit has budget, no unit executes longer than the budget it was picked with, and no unit that
+//!   is picked holds more than its maximum;
 //! - who executes was picked for that processor, and has work: who falls asleep is taken off its processor;
 //! - a processor idles only if the policy's promise of work conservation allows it;
 //! - the time of every processor is accounted for without a gap and once; what happens inside a vCPU takes
 //!   exactly the time that the vCPU executed;
 //! - packets keep their order, their segments add up to their latency, and all of them are accounted for.
 //!
-//! The checker judges from what it is told ([`Event`]), never from the engine's own state: an engine that
-//! keeps a wrong account of what it does is found out as well as a policy that breaks its contract. The first
-//! violation stops the run with the last decisions.
+//! The checker judges from the events that it gets ([`Event`]), never from the engine's own state: an engine
+//! that keeps wrong books is caught just like a policy that breaks its contract. The first violation stops
+//! the run with the last decisions.
 
 mod packets;
 
@@ -27,7 +27,7 @@ use crate::names;
 use crate::observe::{Event, Observer, Occupant, ProcessorIx, Scheduler, SchedulerIx, UnitIx};
 use packets::Packets;
 
-/// How many of the last decisions an account of a violation shows.
+/// How many of the last decisions the report of a violation shows.
 const SHOWN: usize = 16;
 
 /// A scheduler of more units than this is not checked for waiting units at every instant but at every
@@ -36,7 +36,7 @@ const LARGE: usize = 128;
 const LARGE_TURN: usize = 16;
 const LARGE_WINDOW: usize = 32;
 
-/// Judges what it is told about a machine.
+/// Checks the events of a machine.
 pub struct Checker<'h> {
     host: &'h Host,
     now: Instant,
@@ -58,7 +58,6 @@ pub struct Checker<'h> {
 }
 
 struct SchedulerState {
-    /// Units that have work.
     awake: u32,
     /// Units that some processor has picked.
     running: u32,
@@ -71,13 +70,11 @@ struct SchedulerState {
     /// Does it keep no budgets? It promises that no unit with work waits beside an idle processor, whatever
     /// the unit's budget, and its account of the first unit that it picked has none.
     without_budgets: bool,
-    /// Has it picked a unit yet?
     picked: bool,
 }
 
 struct ProcessorState {
     does: Occupant,
-    /// Was it asked to pick, and has not yet?
     asked: bool,
     /// Physical: `SchedulerState::timers` when it was picked for.
     timers: u32,
@@ -114,7 +111,6 @@ impl Standing {
         self.0 & Standing::AWAKE != 0
     }
 
-    /// The processor that has picked it.
     #[inline(always)]
     fn on(self) -> Option<ProcessorIx> {
         let processor = self.0 & Standing::NOWHERE;
@@ -492,7 +488,7 @@ impl<'h> Checker<'h> {
 
     // ---- idle processors ----------------------------------------------------------------------------
 
-    /// After all decisions of an instant: nobody idles against the policy's promise.
+    /// After all decisions of an instant: no processor idles against the policy's promise.
     #[inline(always)]
     fn settled(&mut self, scheduler: Scheduler<'_>) {
         let state = &self.schedulers[scheduler.ix.index()];
@@ -566,7 +562,7 @@ impl<'h> Checker<'h> {
 
     // ---- the end ------------------------------------------------------------------------------------
 
-    /// The engine's own account of a processor.
+    /// What the engine counted for a processor.
     fn accounted(&mut self, processor: ProcessorIx, sum: Duration) {
         let elapsed = self.now.since(Instant::ZERO);
         let Some(place) = self.processors.get(processor.index()) else { return };
@@ -621,7 +617,7 @@ impl<'h> Checker<'h> {
         if self.violation.is_some() {
             return;
         }
-        let mut account = format!("invariant violated at {} ns: {what}\nlast decisions:", self.now.as_ns());
+        let mut report = format!("invariant violated at {} ns: {what}\nlast decisions:", self.now.as_ns());
         let shown = (self.decisions as usize).min(SHOWN);
         for back in (1..=shown).rev() {
             let (at, processor, run) = self.ring[(self.decisions as usize - back) % SHOWN];
@@ -632,9 +628,9 @@ impl<'h> Checker<'h> {
                 Run::Unit(id) => self.name_of_id(scheduler, id),
             };
             let (policy, processor) = (self.policy(scheduler).name, self.processor_name(processor));
-            let _ = write!(account, "\n  {:>15} ns  {processor} ({policy}): {run}", at.as_ns());
+            let _ = write!(report, "\n  {:>15} ns  {processor} ({policy}): {run}", at.as_ns());
         }
-        self.violation = Some(account);
+        self.violation = Some(report);
     }
 
     /// The unit that a policy calls `id`: policies number their units in the host's order.

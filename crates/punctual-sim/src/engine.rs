@@ -5,8 +5,8 @@
 //! 2. timers of policies that are due;
 //! 3. releases of jobs, arrivals of packets;
 //! 4. kernels with network work choose their next step (`net/`);
-//! 5. decisions: every processor that was asked to pick, vCPUs (guests) before physical processors, until
-//!    nobody is asked any more;
+//! 5. decisions: every processor that was asked to pick, vCPUs (guests) before physical processors, until no
+//!    processor is asked any more;
 //! 6. the next event of everything that was touched, and the invariants.
 //!
 //! So a job that ends when another is released does not make its vCPU sleep in between, and no decision is
@@ -16,8 +16,8 @@ use punctual_model::index::TaskIx;
 use punctual_sched::registry::WorkConservation;
 use punctual_sched::{Duration, Instant};
 
-use crate::Error;
-use crate::arrivals::Job;
+use crate::arrivals::{Job, NextJob};
+use crate::error::Error;
 use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
 use crate::machine::Machine;
 use crate::observe::{Event, Observer};
@@ -33,15 +33,18 @@ impl<O: Observer> Machine<'_, O> {
             if next > self.end || self.observer.stops() {
                 break;
             }
+            // Policies may ask for timers in the past, which the checker judges; the machine's own events may not.
+            debug_assert!(self.releases.min().0 >= self.now, "a release lies in the past");
+            debug_assert!(self.net.at() >= self.now, "a packet's event lies in the past");
             self.now = next;
-            self.tell(Event::Instant);
+            self.notify(Event::Instant);
             self.step();
         }
         if !self.observer.stops() {
             self.finish();
         }
         match self.observer.verdict() {
-            Some(account) => Err(Error::Violation(account)),
+            Some(violation) => Err(Error::Violation(violation)),
             None => Ok(()),
         }
     }
@@ -193,7 +196,7 @@ impl<O: Observer> Machine<'_, O> {
             state.jobs.due += 1;
             state.jobs.missed += u64::from(now > deadline);
         }
-        self.tell(Event::Finish { task, job: job.number, release: job.release, deadline });
+        self.notify(Event::Finish { task, job: job.number, release: job.release, deadline });
         if self.next_job(task, job) {
             self.begin_job(task);
         } else {
@@ -204,11 +207,12 @@ impl<O: Observer> Machine<'_, O> {
     /// What the task works on after `done`. False: nothing yet.
     #[inline]
     fn next_job(&mut self, task: TaskIx, done: Job) -> bool {
-        let served = if self.net.kernels.is_empty() { None } else { self.job_done(task, done) };
+        let next = if self.net.kernels.is_empty() { NextJob::ByTime } else { self.job_done(task, done) };
         let state = &mut self.tasks[task.0];
-        state.current = match served {
-            None => state.arrivals.after(done),
-            Some(next) => next.unwrap_or(state.head),
+        state.current = match next {
+            NextJob::ByTime => state.arrivals.after(done),
+            NextJob::Released(job) => job,
+            NextJob::NotReleased => state.head,
         };
         state.current.number < state.head.number
     }
@@ -222,7 +226,7 @@ impl<O: Observer> Machine<'_, O> {
         self.releases.set(task.0, state.head.release);
         if !state.arrivals.is_hog() {
             let deadline = state.arrivals.deadline(job);
-            self.tell(Event::Release { task, job: job.number, deadline, way: &[] });
+            self.notify(Event::Release { task, job: job.number, deadline, way: &[] });
         }
         if self.tasks[task.0].current == job {
             self.start_job(task);
@@ -241,7 +245,7 @@ impl<O: Observer> Machine<'_, O> {
         state.remaining = state.arrivals.cost(state.current);
         state.started = false;
         let (job, deadline) = (state.current, state.arrivals.deadline(state.current));
-        self.tell(Event::Begin { task, job: job.number, release: job.release, deadline });
+        self.notify(Event::Begin { task, job: job.number, release: job.release, deadline });
         let unit = &self.units[self.unit_of(task)];
         let (sched, id) = (unit.sched, unit.id);
         let s = &mut self.scheds[sched];
@@ -263,13 +267,13 @@ impl<O: Observer> Machine<'_, O> {
             let s = &mut self.scheds[sched];
             s.policy.on_timer(self.now, &mut s.resched);
             self.after_call(sched);
-            self.tell(Event::Timer { scheduler: sched });
+            self.notify(Event::Timer { scheduler: sched });
         }
     }
 
     // ---- waking and sleeping ------------------------------------------------------------------------
 
-    /// The unit got work; tells its scheduler.
+    /// The unit got work; notifies its scheduler.
     pub(crate) fn wake(&mut self, unit: UnitIx) {
         let u = &mut self.units[unit];
         u.awake = true;
@@ -279,13 +283,13 @@ impl<O: Observer> Machine<'_, O> {
             vcpu.woken_at = self.now;
             self.events += 1;
         }
-        self.tell(Event::Wake { unit, scheduler: sched });
+        self.notify(Event::Wake { unit, scheduler: sched });
         let s = &mut self.scheds[sched];
         s.policy.wake(self.now, id, &mut s.resched);
         self.after_call(sched);
     }
 
-    /// The unit has no more work; tells its scheduler.
+    /// The unit has no more work; notifies its scheduler.
     pub(crate) fn sleep(&mut self, unit: UnitIx) {
         let u = &mut self.units[unit];
         u.awake = false;
@@ -298,11 +302,11 @@ impl<O: Observer> Machine<'_, O> {
         if let Some(on) = on.some() {
             self.charge(on);
         }
-        self.tell(Event::Sleep { unit, scheduler: sched });
+        self.notify(Event::Sleep { unit, scheduler: sched });
         let s = &mut self.scheds[sched];
         s.policy.sleep(self.now, id, &mut s.resched);
         self.after_call(sched);
-        self.tell(Event::Asleep { unit });
+        self.notify(Event::Asleep { unit });
     }
 
     /// After every call of a policy: passes its wishes on.
@@ -332,7 +336,7 @@ impl<O: Observer> Machine<'_, O> {
 
     /// The processor should pick as soon as it can. A vCPU without work gets some: its guest wants to run.
     fn request(&mut self, proc: ProcessorIx) {
-        self.tell(Event::Asked { processor: proc });
+        self.notify(Event::Asked { processor: proc });
         let vcpu = self.vcpu_of(proc);
         let p = &mut self.procs[proc];
         let Some(vcpu) = vcpu else {
@@ -355,7 +359,6 @@ impl<O: Observer> Machine<'_, O> {
 
     // ---- decisions ----------------------------------------------------------------------------------
 
-    /// The processor picks.
     fn schedule(&mut self, proc: ProcessorIx) {
         self.charge(proc);
         let p = &mut self.procs[proc];
@@ -367,7 +370,7 @@ impl<O: Observer> Machine<'_, O> {
         self.observer.observe(self.now, picked);
         self.after_call(sched);
         if self.observer.stops() {
-            // Nobody may be there to run.
+            // There may be nothing to run.
             return;
         }
         let occupant = self.scheds[sched].occupant(slice.run);
@@ -377,7 +380,7 @@ impl<O: Observer> Machine<'_, O> {
             self.switch(proc, occupant);
         }
         self.begin_slice(proc, slice.until, start, changed);
-        self.tell(Event::Dispatched { processor: proc, occupant, changed, start });
+        self.notify(Event::Dispatched { processor: proc, occupant, changed, start });
         if occupant == Occupant::IDLE
             && let Some(vcpu) = self.vcpu_of(proc)
             && self.units[vcpu].awake
@@ -676,7 +679,7 @@ impl<O: Observer> Machine<'_, O> {
 
     /// Tells the observer what happens now.
     #[inline(always)]
-    pub(crate) fn tell(&mut self, event: Event<'_>) {
+    pub(crate) fn notify(&mut self, event: Event<'_>) {
         self.observer.observe(self.now, event);
     }
 }

@@ -8,7 +8,6 @@ macro_rules! index {
         pub struct $name(pub u32);
 
         impl $name {
-            /// None.
             pub const NONE: Self = $name(u32::MAX);
 
             /// It, unless it is none.
@@ -17,7 +16,6 @@ macro_rules! index {
                 (self != Self::NONE).then_some(self)
             }
 
-            /// The one at this place of a list.
             #[inline]
             pub const fn new(place: usize) -> Self {
                 $name(place as u32)
@@ -82,11 +80,9 @@ index! {
 pub struct Occupant(u32);
 
 impl Occupant {
-    /// Nothing.
     pub const IDLE: Occupant = Occupant(u32::MAX);
     const IDLES_FOR: u32 = 1 << 31;
 
-    /// The unit runs.
     #[inline(always)]
     pub const fn unit(unit: UnitIx) -> Self {
         Occupant(unit.0)
@@ -94,11 +90,10 @@ impl Occupant {
 
     /// Nothing runs, while the unit's budget idles away.
     #[inline(always)]
-    pub const fn idle_for(unit: UnitIx) -> Self {
+    pub(crate) const fn idle_for(unit: UnitIx) -> Self {
         Occupant(unit.0 | Occupant::IDLES_FOR)
     }
 
-    /// The unit that runs.
     #[inline(always)]
     pub fn runs(self) -> Option<UnitIx> {
         (self.0 & Occupant::IDLES_FOR == 0).then_some(UnitIx(self.0))

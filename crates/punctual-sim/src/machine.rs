@@ -1,7 +1,7 @@
 //! The machine's state. `engine.rs` moves it through time.
 
+use punctual_model::Histogram;
 use punctual_model::Host;
-use punctual_model::Recorder;
 use punctual_model::index::TaskIx;
 use punctual_model::results::JobStats;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitId};
@@ -87,9 +87,7 @@ pub(crate) struct Proc {
 pub(crate) struct Unit {
     pub(crate) sched: SchedulerIx,
     pub(crate) id: UnitId,
-    /// Has it work?
     pub(crate) awake: bool,
-    /// The processor that has picked it, or none.
     pub(crate) running_on: ProcessorIx,
     /// The processor that last picked it, or none.
     pub(crate) last_on: ProcessorIx,
@@ -106,13 +104,12 @@ pub(crate) struct VcpuState {
     pub(crate) idled_away: Duration,
     pub(crate) wakes: u64,
     pub(crate) sleeps: u64,
-    pub(crate) wake_latency: Recorder,
+    pub(crate) wake_latency: Histogram,
 }
 
 /// What a task has beyond a unit.
 pub(crate) struct TaskState {
     pub(crate) arrivals: Arrivals,
-    /// The job to be released next.
     pub(crate) head: Job,
     /// The job being served, or to be served next.
     pub(crate) current: Job,
@@ -129,7 +126,6 @@ indexes!(SchedulerIx, Sched);
 indexes!(ProcessorIx, Proc);
 indexes!(UnitIx, Unit);
 
-/// Everything.
 pub(crate) struct Machine<'h, O> {
     pub(crate) host: &'h Host,
     pub(crate) observer: O,
@@ -139,7 +135,6 @@ pub(crate) struct Machine<'h, O> {
     pub(crate) scheds: Vec<Sched>,
     /// Physical processors, then vCPUs.
     pub(crate) procs: Vec<Proc>,
-    /// Number of physical processors.
     pub(crate) physical: usize,
     /// vCPUs, then tasks.
     pub(crate) units: Vec<Unit>,
@@ -147,16 +142,13 @@ pub(crate) struct Machine<'h, O> {
     pub(crate) tasks: Vec<TaskState>,
     /// Next event of each physical processor and of what executes on it.
     pub(crate) proc_events: MinTree,
-    /// Next timer of each scheduler.
     pub(crate) timers: MinTree,
-    /// Next release of each task.
     pub(crate) releases: MinTree,
     /// Processors that pick at this instant: vCPUs and physical ones.
     pub(crate) pending_virtual: Vec<ProcessorIx>,
     pub(crate) pending_physical: Vec<ProcessorIx>,
     /// Physical processors whose next event may have changed.
     pub(crate) touched_procs: Vec<ProcessorIx>,
-    /// Schedulers whose policy was called.
     pub(crate) touched_scheds: Vec<SchedulerIx>,
     /// Releases, completions, wake-ups and sleeps so far.
     pub(crate) events: u64,
@@ -183,7 +175,6 @@ impl<O: Observer> Machine<'_, O> {
         proc.index().checked_sub(self.physical).map(UnitIx::new)
     }
 
-    /// The unit that a task is.
     #[inline]
     pub(crate) fn unit_of(&self, task: TaskIx) -> UnitIx {
         UnitIx::new(self.vcpus.len() + task.0)

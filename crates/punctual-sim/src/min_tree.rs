@@ -9,7 +9,6 @@ pub(crate) struct MinTree {
     /// last nodes stand the slots themselves.
     winners: Vec<u32>,
     leaves: usize,
-    /// The winner of all.
     least: (Instant, u32),
 }
 
@@ -42,9 +41,11 @@ impl MinTree {
 
     #[inline]
     pub(crate) fn set(&mut self, slot: usize, key: Instant) {
+        debug_assert!(slot < self.leaves, "slot {slot} of {}", self.leaves);
         if self.keys[slot] != key {
             self.keys[slot] = key;
             self.play_again(slot, key);
+            debug_assert_eq!(self.keys[self.least.1 as usize], self.least.0, "the winner's own key");
         }
     }
 

@@ -11,7 +11,6 @@ pub(crate) fn task_of(host: &Host, unit: UnitIx) -> Option<TaskIx> {
     unit.index().checked_sub(host.vcpus.len()).map(TaskIx)
 }
 
-/// The scheduler that schedules a unit.
 pub(crate) fn scheduler_of(host: &Host, unit: UnitIx) -> SchedulerIx {
     let parent = match task_of(host, unit) {
         Some(TaskIx(task)) => host.tasks[task].parent,

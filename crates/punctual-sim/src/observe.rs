@@ -1,9 +1,9 @@
-//! What happens in the machine, for whoever watches it.
+//! The events of the machine, for observers.
 //!
-//! The engine tells an [`Observer`] each [`Event`] at the instant at which it happens, and knows nothing else
-//! about it. The invariants are judged by one ([`Checker`](crate::Checker)), traces are written by another.
-//! Observers compose as tuples. The engine is compiled for its observer, so what nobody listens to costs
-//! nothing.
+//! The engine notifies an [`Observer`] of each [`Event`] at the instant at which it happens, and knows
+//! nothing else about it. The invariants are judged by one ([`Checker`](crate::Checker)), traces are written
+//! by another. Observers compose as tuples. The engine is compiled for its observer, so events without a
+//! listener cost nothing.
 //!
 //! An observer draws its own conclusions. It gets what is fixed (which units and processors a scheduler has)
 //! and what a policy says of itself ([`Policy::account`]) by reference; everything that changes it keeps
@@ -18,9 +18,7 @@ pub use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
 /// A scheduler as observers see it.
 #[derive(Clone, Copy)]
 pub struct Scheduler<'a> {
-    /// Which one.
     pub ix: SchedulerIx,
-    /// Its policy, to be asked for accounts.
     pub policy: &'a dyn Policy,
     /// Its processors by [`CpuId`](punctual_sched::CpuId).
     pub processors: &'a [ProcessorIx],
@@ -35,52 +33,39 @@ pub enum Event<'a> {
     Instant,
     /// The policy was called, other than to pick: accounts may have changed.
     Called {
-        /// The scheduler of the policy.
         scheduler: Scheduler<'a>,
     },
-    /// A timer of the policy ran.
     Timer {
-        /// The scheduler of the policy.
         scheduler: SchedulerIx,
     },
-    /// The unit got work; its scheduler is told next.
+    /// The unit got work; its scheduler is notified next.
     Wake {
-        /// Which unit.
         unit: UnitIx,
-        /// Its scheduler.
         scheduler: SchedulerIx,
     },
-    /// The unit has no more work; its scheduler is told next.
+    /// The unit has no more work; its scheduler is notified next.
     Sleep {
-        /// Which unit.
         unit: UnitIx,
-        /// Its scheduler.
         scheduler: SchedulerIx,
     },
-    /// The scheduler of a unit that fell asleep has been told, and has asked whom it wants to pick.
+    /// The scheduler of a unit that fell asleep has been notified, and has asked the processors that it wants
+    /// to decide again.
     Asleep {
-        /// Which unit.
         unit: UnitIx,
     },
     /// The processor is to pick as soon as it can.
     Asked {
-        /// Which processor.
         processor: ProcessorIx,
     },
     /// The policy has picked for a processor. Nothing has followed from it yet.
     Picked {
-        /// Which processor.
         processor: ProcessorIx,
-        /// Its scheduler.
         scheduler: Scheduler<'a>,
-        /// What the policy picked.
         slice: Slice,
     },
     /// What was picked takes effect.
     Dispatched {
-        /// Which processor.
         processor: ProcessorIx,
-        /// What it does from `start` on.
         occupant: Occupant,
         /// Does it do something else than before?
         changed: bool,
@@ -89,9 +74,7 @@ pub enum Event<'a> {
     },
     /// A processor did the same for a time that is over, and has been accounted for.
     Slice {
-        /// Which processor.
         processor: ProcessorIx,
-        /// What it did.
         occupant: Occupant,
         /// Since when.
         from: Instant,
@@ -100,92 +83,62 @@ pub enum Event<'a> {
     },
     /// All decisions of an instant are taken, and this scheduler was among those that were called.
     Settled {
-        /// Which scheduler.
         scheduler: Scheduler<'a>,
     },
-    /// A job was released.
     Release {
-        /// The task.
         task: TaskIx,
-        /// The job's number, from 0.
         job: u64,
-        /// When it is due.
         deadline: Instant,
         /// How long each part of the way of the packet took that released it; empty if none did.
         way: &'a [Duration],
     },
     /// The job is what its task works on from now on.
     Begin {
-        /// The task.
         task: TaskIx,
-        /// The job's number, from 0.
         job: u64,
-        /// When it was released.
         release: Instant,
-        /// When it is due.
         deadline: Instant,
     },
-    /// A job finished.
     Finish {
-        /// The task.
         task: TaskIx,
-        /// The job's number, from 0.
         job: u64,
-        /// When it was released.
         release: Instant,
-        /// When it was due.
         deadline: Instant,
     },
     /// At the end: a job was due, and has not finished.
     Overdue {
-        /// The task.
         task: TaskIx,
-        /// The job's number, from 0.
         job: u64,
-        /// When it was released.
         release: Instant,
     },
     /// The kernel of this vCPU's domain has work to do, ahead of its guest.
     KernelBusy {
-        /// The vCPU.
         unit: UnitIx,
     },
     /// The kernel has executed for a time that is over.
     KernelRan {
-        /// The vCPU.
         unit: UnitIx,
-        /// How long, up to now.
         ran: Duration,
     },
     /// The kernel has nothing to do any more: the guest goes on.
     KernelIdle {
-        /// The vCPU.
         unit: UnitIx,
-        /// What the guest has picked for it.
         occupant: Occupant,
     },
     /// A step of a domain's kernel for the network is over.
     Step {
-        /// The domain.
         domain: DomainIx,
-        /// Which step.
         step: NetworkStep,
         /// The packet; an event has none.
         packet: Option<PacketRef>,
-        /// When the step began.
         began: Instant,
     },
-    /// Something happened to a packet.
     Packet(PacketEvent<'a>),
     /// At the end, what the engine counted for a physical processor.
     Accounted {
-        /// Which processor.
         processor: ProcessorIx,
-        /// Units executed.
         busy: Duration,
-        /// It idled.
         idle: Duration,
-        /// The scheduler worked.
         overhead: Duration,
     },
     /// The run is over, everything has been accounted for up to now.
@@ -198,52 +151,33 @@ pub enum Event<'a> {
 pub enum PacketEvent<'a> {
     /// It came into being.
     Created {
-        /// Whose it is.
         owner: u32,
-        /// Its lane.
         lane: u32,
-        /// Its number there.
         number: u64,
     },
-    /// It reached its receiver.
     Delivered {
-        /// Whose it is.
         owner: u32,
-        /// Its lane.
         lane: u32,
-        /// Its number there.
         number: u64,
     },
-    /// It was dropped.
     Lost {
-        /// Whose it is.
         owner: u32,
     },
-    /// Its latency is counted.
     Timed {
-        /// Whose it is.
         owner: u32,
-        /// How long it took.
         latency: Duration,
-        /// Where that time went.
         segments: &'a [Duration],
     },
-    /// At the end, what the engine counted.
     Counted {
-        /// Whose packets.
         owner: u32,
         /// Came into being.
         created: u64,
-        /// Reached their receiver.
         delivered: u64,
-        /// Were dropped.
         dropped: u64,
-        /// Neither.
         on_their_way: u64,
     },
     /// At the end, the places that packets occupy.
     Held {
-        /// All of them.
         places: u64,
         /// Those of requests that a task is to answer: they have arrived, and keep their place.
         answering: u64,
@@ -270,7 +204,7 @@ pub trait Observer {
     }
 }
 
-/// Nobody watches.
+/// No observer.
 impl Observer for () {
     const STEPS: bool = false;
 

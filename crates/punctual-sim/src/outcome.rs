@@ -6,6 +6,8 @@ use punctual_model::results::{
     ProcessorTotals, Results, ResultsBuilder, SchedulerTotals, Source, TaskTotals, VcpuTotals,
 };
 
+use punctual_sched::Instant;
+
 use crate::arrivals::Job;
 use crate::index::ProcessorIx;
 use crate::machine::{Machine, Proc, Sched, TaskState};
@@ -16,7 +18,7 @@ impl<O: Observer> Machine<'_, O> {
     /// Charges everything up to the end and counts the jobs that are overdue.
     pub(crate) fn finish(&mut self) {
         self.now = self.end;
-        self.tell(Event::Instant);
+        self.notify(Event::Instant);
         for proc in 0..self.procs.len() {
             self.charge(ProcessorIx::new(proc));
         }
@@ -26,10 +28,15 @@ impl<O: Observer> Machine<'_, O> {
         self.finish_networks();
         for processor in 0..self.physical {
             let &Proc { busy, idle, overhead, .. } = &self.procs[processor];
+            debug_assert_eq!(
+                busy + idle + overhead,
+                self.end.since(Instant::ZERO),
+                "of processor {processor}"
+            );
             let processor = ProcessorIx::new(processor);
-            self.tell(Event::Accounted { processor, busy, idle, overhead });
+            self.notify(Event::Accounted { processor, busy, idle, overhead });
         }
-        self.tell(Event::End);
+        self.notify(Event::End);
     }
 
     /// Jobs that were released, are not finished, and whose deadline has passed.
@@ -52,7 +59,7 @@ impl<O: Observer> Machine<'_, O> {
             let jobs = &mut self.tasks[task.0].jobs;
             jobs.due += 1;
             jobs.missed += 1;
-            self.tell(Event::Overdue { task, job: job.number, release: job.release });
+            self.notify(Event::Overdue { task, job: job.number, release: job.release });
             job = arrivals.after(job);
         }
     }

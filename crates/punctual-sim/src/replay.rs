@@ -15,7 +15,8 @@ use punctual_model::{Results, live::Live};
 use punctual_sched::registry::Options;
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams, fixed_priority};
 
-use crate::{Error, simulate};
+use crate::error::Error;
+use crate::simulate::simulate;
 
 /// Simulates `host` with its processors taken away as `live` measured: by the intervals of
 /// [`Disturbance::intervals`], of which a run keeps the thousand longest.
@@ -43,7 +44,6 @@ pub fn simulate_disturbed(host: &Host, live: &Results) -> Result<Results, Error>
 /// The added level: a domain for each pool.
 struct Outer {
     pools: usize,
-    /// The vCPUs of those domains.
     vcpus: usize,
 }
 

@@ -12,7 +12,7 @@ pub struct Tracer<'t, T> {
     sink: &'t mut T,
     /// Events that lie in the future: the end of a context switch.
     later: Vec<(Instant, TraceEvent)>,
-    /// Budgets last told, by unit.
+    /// Budgets last reported, by unit.
     budgets: Vec<Option<Duration>>,
     processors: usize,
     vcpus: usize,

@@ -1,6 +1,6 @@
 //! An engine that does something else than it says is stopped: the checker keeps its own account.
 //!
-//! A sound simulation tells its events through a fault to a second checker, as if its engine had the fault.
+//! A sound simulation passes its events through a fault to a second checker, as if its engine had the fault.
 
 use punctual_model::Host;
 use punctual_sched::Instant;

@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn edf_misses_nothing_exactly_when_utilisation_is_at_most_one(tasks in task_set()) {
+    fn edf_misses_nothing_exactly_when_utilization_is_at_most_one(tasks in task_set()) {
         let mut host = pooled(1, ms(480), policy("edf"));
         add_tasks(&mut host, Parent::Pool(PoolIx(0)), &tasks, &[]);
         let results = simulate(&host).unwrap();

@@ -29,7 +29,6 @@
 //! checks it before use. The kernel copies data directly between socket and shared memory.
 
 #![deny(unsafe_code)]
-#![allow(missing_docs)]
 
 pub mod call;
 mod ivshmem;

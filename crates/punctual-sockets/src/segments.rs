@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_sched::Duration;
 
 /// Most unanswered requests of a guest that are measured.
@@ -17,14 +17,14 @@ const OPEN_MAX: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
     /// From the host's network stack, which timestamps a datagram on arrival, until the guest has it.
-    pub host_receive: Recorder,
+    pub host_receive: Histogram,
     /// The last part of `host_receive`: from the event to the guest until the server takes up its receive
     /// call.
-    pub wake: Recorder,
+    pub wake: Histogram,
     /// Until the server takes up the guest's call that sends the answer.
-    pub guest: Recorder,
+    pub guest: Histogram,
     /// Until the answer is sent.
-    pub host_send: Recorder,
+    pub host_send: Histogram,
 }
 
 /// Unanswered requests: the socket's number, the sender, and when the guest had the request.
@@ -80,7 +80,7 @@ mod tests {
         segments.sent(&mut open, 2, peers[0], Instant::now());
         segments.sent(&mut open, 2, peers[0], Instant::now());
         segments.sent(&mut open, 1, peers[1], Instant::now());
-        let counts = [&segments.host_receive, &segments.guest, &segments.host_send].map(Recorder::count);
+        let counts = [&segments.host_receive, &segments.guest, &segments.host_send].map(Histogram::count);
         assert_eq!(counts, [3, 2, 2]);
     }
 

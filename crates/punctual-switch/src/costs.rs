@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration as Time, Instant as Moment};
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::network::Vlans;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_net::{InterfaceParams, Stage};
@@ -56,26 +56,26 @@ pub struct Setting {
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
     /// From before a driver publishes frames until the sleeping plane is awake.
-    pub wake: Recorder,
+    pub wake: Histogram,
     /// Stage TX: polling the rings, reading descriptors and addresses, the discipline's decision.
-    pub tx: Recorder,
+    pub tx: Histogram,
     /// Stage softnet: counting the receiver's buffers.
-    pub softnet: Recorder,
+    pub softnet: Histogram,
     /// Stage RX of a frame of 64 bytes: the copy, and returning the sender's buffer.
-    pub rx: Recorder,
+    pub rx: Histogram,
     /// Stage RX of a frame of 1,514 bytes.
-    pub rx_long: Recorder,
+    pub rx_long: Histogram,
     /// Notifying a receiver that sleeps.
-    pub event: Recorder,
+    pub event: Histogram,
     /// One read of the clock.
-    pub clock: Recorder,
+    pub clock: Histogram,
 }
 
 impl Costs {
     /// The measured costs under their keys in the host file: medians less one read of the clock.
     pub fn keys(&self) -> [(&'static str, Duration); 7] {
         let clock = median(&self.clock);
-        let net = |times: &Recorder| median(times).saturating_sub(clock);
+        let net = |times: &Histogram| median(times).saturating_sub(clock);
         let copied = (LENGTHS[1] - LENGTHS[0]) as u64;
         let copy_ns = net(&self.rx_long).saturating_sub(net(&self.rx)).as_ns() * 1024 / copied;
         [
@@ -91,7 +91,7 @@ impl Costs {
     }
 }
 
-fn median(times: &Recorder) -> Duration {
+fn median(times: &Histogram) -> Duration {
     times.quantile_ppm(500_000)
 }
 
@@ -176,13 +176,13 @@ fn wait(time: Time, stop: &dyn Fn() -> bool, arrived: &AtomicU64, send: impl Fn(
 fn costs(times: &StepTimes) -> Costs {
     let [tx, softnet, rx] = [Stage::Tx, Stage::Softnet, Stage::Rx].map(|stage| stage as usize);
     Costs {
-        wake: times.wake.recorder(),
-        tx: times.stages[tx].recorder(),
-        softnet: times.stages[softnet].recorder(),
-        rx: times.stages[rx].recorder(),
-        rx_long: times.long.recorder(),
-        event: times.notify.recorder(),
-        clock: times.clock.recorder(),
+        wake: times.wake.histogram(),
+        tx: times.stages[tx].histogram(),
+        softnet: times.stages[softnet].histogram(),
+        rx: times.stages[rx].histogram(),
+        rx_long: times.long.histogram(),
+        event: times.notify.histogram(),
+        clock: times.clock.histogram(),
     }
 }
 

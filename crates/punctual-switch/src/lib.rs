@@ -29,7 +29,6 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 // Names of fields and variants say what they are; what they do not say is documented.
-#![allow(missing_docs)]
 
 mod assemble;
 pub mod budget;

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use punctual_model::Recorder;
 use punctual_net::DropReason;
 use punctual_sched::Duration;
 use serde::Serialize;
@@ -140,7 +139,7 @@ impl PortStats {
     }
 }
 
-/// 128 linear buckets in each octave, as in a [`Recorder`].
+/// 128 linear buckets in each octave, as in a [`punctual_model::Histogram`].
 const SUB_BITS: u32 = 7;
 
 /// Longer values count as this, about 18 minutes.
@@ -153,7 +152,7 @@ const fn bucket_of(ns: u64) -> usize {
     ((octave as usize) << SUB_BITS) + (ns >> octave) as usize
 }
 
-/// A histogram of durations. A [`Recorder`] is smaller, but sorts and allocates while it records.
+/// A histogram of durations. A [`punctual_model::Histogram`] is smaller, but sorts and allocates while it records.
 #[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u32]>,
@@ -167,7 +166,7 @@ impl Default for Histogram {
 
 impl std::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Histogram({} values)", self.recorder().count())
+        write!(f, "Histogram({} values)", self.histogram().count())
     }
 }
 
@@ -184,15 +183,15 @@ impl Histogram {
         }
     }
 
-    /// As a recorder. Values are at most 1/128 below the recorded ones.
-    pub fn recorder(&self) -> Recorder {
-        let mut recorder = Recorder::new();
+    /// The same as a histogram of the model; each value is at most 1/128 below the true one.
+    pub fn histogram(&self) -> punctual_model::Histogram {
+        let mut histogram = punctual_model::Histogram::new();
         for (bucket, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             let octave = (bucket >> SUB_BITS).saturating_sub(1);
             let low_ns = ((bucket - (octave << SUB_BITS)) as u64) << octave;
-            recorder.record_n(Duration::from_ns(low_ns), count);
+            histogram.record_n(Duration::from_ns(low_ns), count);
         }
-        recorder
+        histogram
     }
 }
 
@@ -217,11 +216,11 @@ mod tests {
         let mut histogram = Histogram::default();
         for ns in [0, 1, 127, 128, 255, 256, 1_000, 123_456, 987_654_321, 1 << 39] {
             histogram.record(Duration::from_ns(ns));
-            let last = histogram.recorder().max().as_ns();
+            let last = histogram.histogram().max().as_ns();
             assert!(last <= ns && ns - last <= ns / 128, "{ns} became {last}");
         }
-        assert_eq!(histogram.recorder().count(), 10);
+        assert_eq!(histogram.histogram().count(), 10);
         histogram.record(Duration::from_ns(u64::MAX));
-        assert!(histogram.recorder().max().as_ns() > 1 << 39);
+        assert!(histogram.histogram().max().as_ns() > 1 << 39);
     }
 }

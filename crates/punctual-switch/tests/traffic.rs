@@ -23,7 +23,7 @@ fn a_frame_goes_to_the_port_of_its_address_and_to_no_other() {
         let report = lab.stop();
         assert_eq!(report.ports[0].delivered.packets, 1_000, "{discipline}");
         assert_eq!(report.ports[1].received.bytes, 64_000);
-        assert_eq!(report.ports[0].latency.recorder().count(), 1_000);
+        assert_eq!(report.ports[0].latency.histogram().count(), 1_000);
         assert_eq!(report.ports[0].drops.no_receiver, 1, "the frame to itself");
     }
 }

@@ -141,7 +141,7 @@ fn every_lie_about_jobs_is_seen() {
     ];
     for (what, change) in lies {
         let error = lie(change).expect_err(what);
-        assert_eq!(error.fault(), GuestFault::Lied, "{what}: {error}");
+        assert_eq!(error.fault(), GuestFault::ProtocolViolation, "{what}: {error}");
     }
 }
 
@@ -168,7 +168,7 @@ fn jobs_that_are_left_out_are_there_and_never_started() {
 #[test]
 fn a_guest_that_ends_says_nothing_or_refuses_has_stopped_telling() {
     for bytes in [lines(&honest()[..2]), Vec::new(), lines(&[Reply::Error { message: "no".into() }])] {
-        assert_eq!(reported(&bytes).unwrap_err().fault(), GuestFault::StoppedTelling);
+        assert_eq!(reported(&bytes).unwrap_err().fault(), GuestFault::Unresponsive);
     }
 }
 
@@ -182,7 +182,7 @@ fn floods_end_early_and_take_no_memory() {
         ("a line without end", vec![b'{'; 1_000_000]),
         ("jobs", lines(&[honest()[1].clone()]).repeat(5000)),
     ] {
-        assert_eq!(reported(&bytes).expect_err(what).fault(), GuestFault::Lied, "{what}");
+        assert_eq!(reported(&bytes).expect_err(what).fault(), GuestFault::ProtocolViolation, "{what}");
     }
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

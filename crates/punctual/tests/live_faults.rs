@@ -134,7 +134,7 @@ fn vms_that_do_not_boot_are_named_and_the_others_are_measured() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(5), "{said}");
     for name in ["stuck", "too"] {
-        assert!(said.contains(&format!("domain `{name}`: its guest stopped telling")), "{said}");
+        assert!(said.contains(&format!("domain `{name}`: its guest stopped reporting")), "{said}");
     }
     let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("results");
     let jobs = |domain: usize, count: &str| results["domains"][domain]["jobs"][count].as_u64();
@@ -352,7 +352,7 @@ fn a_vm_that_is_killed_is_named_and_the_others_are_measured() {
     let output = run.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(5), "{said}");
-    assert!(said.contains("domain `control`: its guest stopped telling"), "{said}");
+    assert!(said.contains("domain `control`: its guest stopped reporting"), "{said}");
     let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("results");
     for domain in results["domains"].as_array().expect("domains") {
         let is_control = domain["name"] == "control";

@@ -240,8 +240,8 @@ fn a_verdict_stands_in_text_and_report_and_fails_on_miss() {
     let output = run(&victims, Some("garbage"), &["--fail-on-miss", "--report", &report]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("hostile: its guest lied"), "{text}");
+    assert!(text.contains("hostile: its guest violated the protocol"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text:?}");
     let page = std::fs::read_to_string(report).expect("a report");
-    assert!(page.contains("hostile: its guest lied"), "the page does not tell");
+    assert!(page.contains("hostile: its guest violated the protocol"), "the page does not tell");
 }

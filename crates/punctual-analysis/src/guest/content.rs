@@ -29,7 +29,6 @@ impl Content {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Contender {
     Task(TaskIx),
-    /// The kernel of a guest, on this vCPU.
     Kernel(VcpuIx),
 }
 

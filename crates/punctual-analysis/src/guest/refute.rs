@@ -99,7 +99,7 @@ fn overload_edf(tasks: &[Demand], of: usize, cap: Cap) -> Option<Duration> {
     })
 }
 
-/// Release and deadline of the job with so many before it, counted from a synchronous release; `None` beyond
+/// Release and deadline of the job after this many others, counted from a synchronous release; `None` beyond
 /// the end of time.
 fn job(task: &Demand, before: u64) -> Option<(Duration, Duration)> {
     let release = task.period * before;

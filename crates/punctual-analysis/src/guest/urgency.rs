@@ -54,14 +54,12 @@ impl Ranked {
     }
 }
 
-/// What delays a task.
 #[derive(Default)]
 pub(super) struct Delaying {
     /// More urgent tasks that release themselves.
     pub(super) urgent: Vec<Demand>,
     /// All that comes before the task, or may.
     pub(super) urgent_or_equal: Vec<(Contender, Demand)>,
-    /// A busy loop.
     busy_loop: Option<Urgency>,
     /// A task whose packets come at any rate.
     has_unbounded: bool,
@@ -94,7 +92,6 @@ impl Delaying {
         delaying
     }
 
-    /// Has all of it a bound?
     pub(super) fn is_bounded(&self) -> bool {
         self.busy_loop.is_none() && !self.has_unbounded
     }
@@ -103,7 +100,6 @@ impl Delaying {
         self.urgent_or_equal.iter().map(|(_, demand)| demand)
     }
 
-    /// What is left of a supply.
     pub(super) fn service(&self, supply: Supply, costs: Decisions) -> Service {
         Service { supply, above: self.demands().copied().collect(), costs }
     }

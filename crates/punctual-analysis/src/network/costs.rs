@@ -59,7 +59,6 @@ pub(super) fn turnaround(network: &Network, to: Endpoint) -> Duration {
     }
 }
 
-/// The domain of an end, if it is one.
 pub(super) fn guest(end: Endpoint) -> Option<DomainIx> {
     match end {
         Endpoint::Guest(domain) => Some(domain),

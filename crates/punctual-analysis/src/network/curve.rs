@@ -26,7 +26,6 @@ impl ArrivalCurve {
         (window + self.jitter).div_floor(self.period).saturating_add(1).saturating_mul(self.burst)
     }
 
-    /// `cost` for each packet.
     pub(super) fn demand(&self, cost: Duration) -> Demand {
         Demand::implicit(cost * self.burst, self.period).late_by(self.jitter)
     }

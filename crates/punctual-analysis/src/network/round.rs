@@ -11,7 +11,6 @@ use crate::answer::Answer;
 use crate::findings::Findings;
 use crate::inputs::Load;
 
-/// What a round reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Round<'r> {
     pub(crate) routes: &'r Routes<'r>,

@@ -30,7 +30,6 @@ pub(super) enum Source {
     Packet(LegIx),
     /// The end of a task's job.
     Task(TaskIx),
-    /// Acknowledgements and losses, which nothing bounds.
     Acknowledgements,
 }
 
@@ -43,7 +42,6 @@ pub(super) struct Leg {
     pub(super) source: Source,
 }
 
-/// The legs of a flow.
 pub(super) struct FlowLegs {
     pub(super) forth: LegIx,
     pub(super) back: Option<LegIx>,
@@ -53,7 +51,6 @@ pub(super) struct FlowLegs {
 pub(crate) struct Routes<'h> {
     pub(super) host: &'h Host,
     pub(super) legs: Vec<Leg>,
-    /// By flow.
     pub(super) flows: Vec<FlowLegs>,
     /// By chain and step: the leg to it, if a packet goes there.
     pub(super) chains: Vec<Vec<Option<LegIx>>>,
@@ -142,7 +139,7 @@ impl<'h> Routes<'h> {
         self.origin_within(source, self.legs.len() + self.host.tasks.len())
     }
 
-    /// The same along at most so many causes: there may be a circle.
+    /// The same along at most this many causes, because there may be a circle.
     fn origin_within(&self, source: Source, causes: usize) -> Option<ArrivalCurve> {
         let before = |source| self.origin_within(source, causes.checked_sub(1)?);
         match source {

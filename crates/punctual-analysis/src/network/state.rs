@@ -12,7 +12,6 @@ use crate::reason::PacketReason;
 /// What is known of a leg's packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Progress {
-    /// Why there is no bound.
     pub(super) failed: Option<PacketReason>,
     /// When packets come into being.
     pub(super) created: Option<ArrivalCurve>,
@@ -60,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// Nothing is known but what the sender can do at most, for good.
+    /// Only the sender's maximum is known, and that stays so.
     fn given_up(before: Option<&Progress>, reason: PacketReason) -> Self {
         let failed = before.and_then(|before| before.failed.clone()).unwrap_or(reason);
         Progress {
@@ -83,7 +82,6 @@ impl Progress {
 /// What is known after a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct State {
-    /// By leg.
     pub(super) legs: Vec<Progress>,
     /// By task that packets release: its releases. Without an entry nothing bounds them.
     pub(super) served: BTreeMap<TaskIx, ArrivalCurve>,

@@ -5,7 +5,7 @@ use punctual_sched::Duration;
 use crate::inputs::{Inputs, KernelWork, UnitIx};
 use crate::overhead::Decisions;
 
-/// What a decision that changes what runs takes on a pool of so many processors.
+/// The cost of a decision that switches units, on a pool of this many processors.
 fn change_cost(inputs: Inputs<'_>, processors: usize) -> Duration {
     let costs = &inputs.host.overheads;
     let several =
@@ -13,8 +13,8 @@ fn change_cost(inputs: Inputs<'_>, processors: usize) -> Duration {
     costs.decision + costs.context_switch + several
 }
 
-/// Decisions on so many processors that share a queue: what is under way when an interval begins cannot be
-/// interrupted, and ends with a decision.
+/// Decisions on this many processors that share a queue: what is in progress when an interval begins cannot
+/// be interrupted, and ends with a decision.
 pub(super) fn decisions(inputs: Inputs<'_>, processors: usize) -> Decisions {
     Decisions::new(change_cost(inputs, processors), 2 * processors as u64)
 }
@@ -26,7 +26,8 @@ pub(super) fn paid_decisions(inputs: Inputs<'_>) -> Decisions {
 }
 
 /// Adds the decisions that a server pays for because `unit`, as urgent or more, begins to run: one for each
-/// time that it wakes. What makes it stop is paid for by whoever runs next, for whom the beginning counts.
+/// time that it wakes. The unit that runs next pays for the decision that stops it, as the cost of its own
+/// start.
 pub(super) fn add_starts(inputs: Inputs<'_>, unit: UnitIx, costs: &mut Decisions) -> bool {
     let is_plain = match unit {
         UnitIx::Task(_) => true,

@@ -108,9 +108,10 @@ pub(super) fn fixed_priority(inputs: Inputs<'_>, group: &Group) -> Findings {
     let busiest = busy_loops.map(priority).min();
     let (with, demands) = inputs.releasing(&tasks);
     let ranked: Vec<_> = with.iter().map(priority).zip(demands).collect();
-    let times = match ranked.len() > GLOBAL_MAX {
-        true => vec![None; ranked.len()],
-        false => global_fixed_priority::response_times(&ranked, group.processors, &costs),
+    let times = if ranked.len() > GLOBAL_MAX {
+        vec![None; ranked.len()]
+    } else {
+        global_fixed_priority::response_times(&ranked, group.processors, &costs)
     };
     let mut found = Findings::default();
     for ((task, (priority, demand)), time) in with.into_iter().zip(&ranked).zip(times) {

@@ -11,19 +11,14 @@ use crate::inputs::{Index, Inputs, UnitIx, name, only_processor, params};
 pub struct Chosen {
     /// A vCPU, or a task that the pool schedules itself.
     pub name: String,
-    /// Its pool.
     pub pool: String,
     /// The only processor of the machine that it runs on, if there is only one.
     pub processor: Option<usize>,
     /// Priority, under policies that have them; a smaller number is more urgent.
     pub priority: Option<u32>,
-    /// Budget in every period.
     pub budget: Duration,
-    /// Period.
     pub period: Duration,
-    /// Budget before.
     pub budget_before: Option<Duration>,
-    /// Period before.
     pub period_before: Option<Duration>,
 }
 
@@ -40,12 +35,10 @@ pub(super) fn share(budget: Duration, period: Duration, unit: u64) -> u64 {
     u64::try_from(scaled.div_ceil(u128::from(period.as_ns().max(1)))).unwrap_or(u64::MAX)
 }
 
-/// Does the policy keep budgets?
 pub(super) fn keeps_budgets(policy: &PolicyInfo) -> bool {
     policy.budgets != Budgets::None
 }
 
-/// Does the policy go by priorities?
 pub(super) fn has_priorities(policy: &PolicyInfo) -> bool {
     policy.reads(UnitParams::PRIORITY)
 }

@@ -12,15 +12,12 @@ use crate::watch::Stopped;
 /// Why nothing was found.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum Error {
-    /// Nothing suffices for this.
     #[error("nothing guarantees {name}")]
     Unmet {
         /// A vCPU, a task, a pool or a network.
         name: String,
-        /// What is missing.
         why: Vec<Shortfall>,
     },
-    /// The watch said so.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -28,32 +25,17 @@ pub enum Error {
 /// What is missing to a guarantee.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum Shortfall {
-    /// Domains that exchange packets.
     #[error(
-        "how often packets come depends on the budgets of all domains that they pass, and the search \
-         looks at one after the other; try budgets with `punctual check`"
+        "packet rates depend on the budgets of all domains on the way, but the search sizes one domain at a \
+         time; try budgets with `punctual check`"
     )]
     Packets,
-    /// The pool's units have no test.
     #[error(transparent)]
     NoTest(#[from] Reason),
-    /// A task is not guaranteed.
     #[error("{name}: {}", Said(.answer))]
-    Task {
-        /// Its name.
-        name: String,
-        /// What the tests say of it.
-        answer: Answer,
-    },
-    /// Not even the smallest budget is delivered.
-    #[error("not even {budget} in every {period} is surely left for it")]
-    NoTime {
-        /// The smallest budget that was tried.
-        budget: Duration,
-        /// Its period.
-        period: Duration,
-    },
-    /// No multiple of the granularity is a budget.
+    Task { name: String, answer: Answer },
+    #[error("not even {budget} in every {period} is guaranteed to be left for it")]
+    NoTime { budget: Duration, period: Duration },
     #[error(
         "the smallest budget, {budget}, exceeds its period of {period}; budgets are multiples of the \
          granularity"
@@ -61,35 +43,26 @@ pub enum Shortfall {
     Granularity {
         /// The smallest multiple that the policy accepts.
         budget: Duration,
-        /// Its period.
         period: Duration,
     },
-    /// The policy takes none of the periods to choose from.
-    #[error("none of the periods to choose from suits the policy: {0}")]
+    #[error("the policy accepts none of the periods to choose from: {0}")]
     Periods(ParamError),
-    /// Stands before what is missing then.
-    #[error("with {budget} in every {period}, the most it surely gets")]
+    #[error("even with {budget} in every {period}, the most that it is guaranteed")]
     With {
         /// The largest budget that is surely delivered.
         budget: Duration,
-        /// Its period.
         period: Duration,
     },
-    /// What is missing when the unit is put on this processor of the machine.
     #[error("on processor {processor} {name}: {}", joined(.why))]
     OnProcessor {
-        /// The processor.
         processor: usize,
         /// The vCPU or task for which nothing suffices there.
         name: String,
-        /// What is missing to it.
         why: Vec<Shortfall>,
     },
-    /// No placement is found, although each unit fits alone.
     #[error("no placement was found")]
     NoPlacement,
-    /// The search ended too early.
-    #[error("the search ended before it found anything; try more effort")]
+    #[error("the search ended before it found a solution; raise --effort")]
     Effort,
 }
 
@@ -98,7 +71,6 @@ fn joined(why: &[Shortfall]) -> String {
     texts.join("; ")
 }
 
-/// An answer in words.
 struct Said<'a>(&'a Answer);
 
 impl fmt::Display for Said<'_> {

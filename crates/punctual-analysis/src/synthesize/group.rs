@@ -7,7 +7,7 @@ use super::search::{Search, Solution};
 use super::trial::Trial;
 use crate::inputs::UnitIx;
 
-/// Finds the smallest budgets for `units`, which share so many processors.
+/// Finds the smallest budgets for `units`, which share this many processors.
 ///
 /// # Errors
 /// Which unit cannot be guaranteed.
@@ -16,7 +16,7 @@ pub(super) fn solve(trial: &mut Trial<'_>, units: &[UnitIx], processors: usize) 
     solve_within(trial, units, processors, effort)
 }
 
-/// The same with so many analyses at most, apart from those of the first solution.
+/// The same with at most this many analyses, apart from those of the first solution.
 pub(super) fn solve_within(
     trial: &mut Trial<'_>,
     units: &[UnitIx],

@@ -23,22 +23,18 @@ pub enum Placement {
     BestFit,
     /// The emptiest processor on which they fit, greatest demand first.
     WorstFit,
-    /// Branch and bound.
     Exact,
 }
 
-/// What to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Budgets are multiples of this; above zero.
     pub granularity: Duration,
-    /// Every cost may grow by so many millionths and all deadlines still hold.
+    /// All deadlines still hold if every cost grows by this many millionths.
     pub margin_ppm: u64,
-    /// Periods.
     pub periods: Periods,
     /// May the priorities in the file be changed? Where there are none they are always chosen.
     pub free_priorities: bool,
-    /// Processors.
     pub placement: Placement,
     /// Analyses at most for each set of vCPUs before the search settles for the best it has.
     pub effort: u64,

@@ -73,7 +73,6 @@ pub(super) struct Search<'t, 'a> {
     /// Analyses after which the search is content with a solution.
     end: u64,
     pub(super) exact: bool,
-    /// The longest one.
     unmet: Option<Unmet>,
 }
 

@@ -22,12 +22,11 @@ use crate::watch::Watch;
 /// A host in which every deadline is guaranteed.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
-    /// The host with the chosen parameters.
     pub host: Host,
     /// One entry per unit with a budget, in the host's order.
     pub chosen: Vec<Chosen>,
-    /// Is there nothing cheaper with the given choices, as far as the tests can tell? Otherwise the search
-    /// ended early.
+    /// Is there nothing cheaper with the given choices, according to the tests? Otherwise the search ended
+    /// early.
     pub exact: bool,
     /// What the analysis says of the host.
     pub answers: Answers,
@@ -119,7 +118,7 @@ fn solutions(trial: &mut Trial<'_>, pool: PoolIx) -> Result<(Vec<Solution>, bool
     Ok((solutions, exact))
 }
 
-/// The host with costs that have grown by so many millionths, rounded up.
+/// The host with costs that have grown by this many millionths, rounded up.
 fn widened(host: &Host, margin_ppm: u64) -> Host {
     let mut host = host.clone();
     for task in &mut host.tasks {

@@ -15,7 +15,7 @@ use crate::demand::NANOSECOND;
 use crate::findings::{Delivery, Findings};
 use crate::inputs::{Index, Inputs, UnitIx, params, separation};
 use crate::pool::{Group, of_group};
-use crate::watch::{Stage, Stopped, Watch, tell};
+use crate::watch::{Stage, Stopped, Watch, report};
 
 /// Of a common period of the tasks these many parts are candidates.
 const DIVISORS_MAX: u64 = 20;
@@ -43,9 +43,7 @@ impl Placed {
 
 /// A host to try parameters on.
 pub(super) struct Trial<'a> {
-    /// As it came.
     given: &'a Host,
-    /// With the parameters on trial.
     host: Host,
     index: &'a Index,
     pub(super) pool: PoolIx,
@@ -53,7 +51,6 @@ pub(super) struct Trial<'a> {
     watch: Watch<'a>,
     /// By unit: the periods to try, ascending.
     periods: BTreeMap<UnitIx, Vec<Duration>>,
-    /// Analyses so far.
     pub(super) analyses: u64,
 }
 
@@ -72,7 +69,6 @@ impl<'a> Trial<'a> {
         trial
     }
 
-    /// The host as it came.
     pub(super) fn given(&self) -> &'a Host {
         self.given
     }
@@ -195,7 +191,7 @@ impl<'a> Trial<'a> {
     /// Counts an analysis and asks whether to go on.
     fn count(&mut self) -> Result<(), Stopped> {
         self.analyses += 1;
-        tell(&mut self.watch, Stage::Search { analyses: self.analyses })
+        report(&mut self.watch, Stage::Search { analyses: self.analyses })
     }
 
     fn findings(&self, group: &Group, wanted: Option<UnitIx>) -> Findings {
@@ -238,7 +234,7 @@ impl<'a> Trial<'a> {
         if first > last {
             return Ok(None);
         }
-        // Is the answer at most so many granules, if there is one?
+        // Is the answer at most this many granules, if there is one?
         let enough = |granules: u64| -> Result<bool, Stopped> {
             self.set_budget(unit, granule * granules);
             let (delivery, hold) = self.holds(&group, unit)?;
@@ -321,7 +317,6 @@ fn group(list: &[Placed], processors: usize) -> Group {
     Group { units: list.iter().map(|placed| placed.unit).collect(), processors }
 }
 
-/// The parameters of a unit, to change them.
 pub(super) fn params_mut(host: &mut Host, unit: UnitIx) -> &mut UnitParams {
     match unit {
         UnitIx::Vcpu(v) => &mut host.vcpus[v.0].params,

@@ -1,6 +1,6 @@
 //! What is measured: each cost with its method, and the distributions that were found.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_sched::Duration;
 use serde::Serialize;
 
@@ -132,7 +132,7 @@ pub struct Measurement {
     /// What was measured.
     pub id: Id,
     /// The times.
-    pub times: Recorder,
+    pub times: Histogram,
 }
 
 /// What was not measured.

@@ -5,7 +5,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::thread;
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_sched::Duration;
 
 use super::measurement::{Id, Options};
@@ -47,7 +47,7 @@ fn stay_and_move(
     worker: &Worker,
     mut order: PipeWriter,
     mut done: PipeReader,
-) -> Result<[Recorder; 2], Error> {
+) -> Result<[Histogram; 2], Error> {
     done.read_exact(&mut [0])?;
     let tid = worker.tid.load(Ordering::Acquire);
     let mut touch_on = |processor: usize| -> io::Result<u64> {
@@ -98,8 +98,8 @@ fn touch(memory: &[u8]) {
 }
 
 /// By how much the times exceed `ns`, at least 0. Of each bucket the least value counts.
-fn excess_over(times: &Recorder, ns: u64) -> Recorder {
-    let mut excess = Recorder::new();
+fn excess_over(times: &Histogram, ns: u64) -> Histogram {
+    let mut excess = Histogram::new();
     for (low, _, count) in times.ranges_ns() {
         let time = Duration::from_ns(low.saturating_sub(ns));
         excess.record_n(time, u32::try_from(count).unwrap_or(u32::MAX));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_excess_is_not_negative() {
-        let mut times = Recorder::new();
+        let mut times = Histogram::new();
         [50, 100, 130].into_iter().for_each(|ns| times.record(Duration::from_ns(ns)));
         let excess = excess_over(&times, 100);
         assert_eq!((excess.count(), excess.min().as_ns(), excess.max().as_ns()), (3, 0, 30));

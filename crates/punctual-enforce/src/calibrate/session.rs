@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::thread::JoinHandle;
 use std::time::{Duration as Time, Instant as Moment};
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_sched::Duration;
 
 use super::measurement::{Id, Measurement, Skipped};
@@ -47,11 +47,11 @@ impl Session<'_> {
     pub fn repeat<const N: usize>(
         &mut self,
         mut sample: impl FnMut() -> io::Result<[u64; N]>,
-    ) -> Result<[Recorder; N], Error> {
+    ) -> Result<[Histogram; N], Error> {
         for _ in 0..WARM_UP {
             sample()?;
         }
-        let mut times: [Recorder; N] = std::array::from_fn(|_| Recorder::new());
+        let mut times: [Histogram; N] = std::array::from_fn(|_| Histogram::new());
         let start = Moment::now();
         while start.elapsed() < self.each && times[0].count() < SAMPLES_MAX {
             for _ in 0..BATCH {
@@ -69,7 +69,7 @@ impl Session<'_> {
     }
 
     /// Keeps a distribution.
-    pub fn add(&mut self, id: Id, times: Recorder) {
+    pub fn add(&mut self, id: Id, times: Histogram) {
         self.measurements.push(Measurement { id, times });
     }
 

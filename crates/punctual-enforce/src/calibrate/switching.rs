@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 
 use super::measurement::{Id, Options};
 use super::session::{Error, Session, Sleepers};
@@ -117,7 +117,7 @@ struct PingPong {
 
 impl PingPong {
     /// Returns the times of switches and of wake-ups.
-    fn measure(self, session: &mut Session<'_>) -> Result<[Recorder; 2], Error> {
+    fn measure(self, session: &mut Session<'_>) -> Result<[Histogram; 2], Error> {
         let (mut ping_reader, ping_writer) = io::pipe()?;
         let (mut pong_reader, mut pong_writer) = io::pipe()?;
         let woken_at = AtomicU64::new(0);

@@ -93,11 +93,11 @@ pub struct Observation {
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// How much longer than its budget a unit had run when that was noticed, one value per exhaustion.
-    pub overrun: punctual_model::recorder::Recorder,
+    pub overrun: punctual_model::histogram::Histogram,
     /// How long after its time a replenishment took effect.
-    pub replenishment_lateness: punctual_model::recorder::Recorder,
+    pub replenishment_lateness: punctual_model::histogram::Histogram,
     /// How much later than they were due looks came.
-    pub look_lateness: punctual_model::recorder::Recorder,
+    pub look_lateness: punctual_model::histogram::Histogram,
     /// Time that the machine below took, the kernel charged to units, and was subtracted.
     pub stolen: Duration,
     /// Looks.

@@ -115,7 +115,12 @@ fn shares(domain: &Domain, rules: &[LinuxScheduling], losses: &mut Losses) -> Op
         .collect();
     let most = *weights.iter().max()?;
     if weights.len() < rules.len() || weights.iter().any(|w| *w != most) {
-        losses.add(&domain.name, "weight", "libvirt has one weight for all vCPUs: the greatest is taken");
+        losses.add(
+            &domain.name,
+            "weight",
+            "libvirt has one weight for all vCPUs of a domain: the greatest \
+                                            applies",
+        );
     }
     let shares = most.clamp(*SHARES.start(), *SHARES.end());
     if shares != most {
@@ -145,7 +150,7 @@ fn quota_of(domain: &Domain, rules: &[LinuxScheduling], losses: &mut Losses) -> 
         losses.add(
             &domain.name,
             "vcpu",
-            "libvirt has one quota for each of the vCPUs: the greatest share is taken",
+            "libvirt has the same quota for all vCPUs of a domain: the greatest share applies",
         );
     }
     // A vCPU without a quota is not to be limited because another one is.

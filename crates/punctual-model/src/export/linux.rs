@@ -72,9 +72,10 @@ impl<'a> LinuxPool<'a> {
         let policy = pool.policy.info;
         let priorities = policy.reads(UnitParams::PRIORITY);
         let budgets = policy.reads(UnitParams::BUDGET) && (keep == Keep::Budget || !priorities);
-        let mut levels: Vec<u32> = match priorities {
-            true => units(host, ix).filter(|params| !params.best_effort).map(priority).collect(),
-            false => Vec::new(),
+        let mut levels: Vec<u32> = if priorities {
+            units(host, ix).filter(|params| !params.best_effort).map(priority).collect()
+        } else {
+            Vec::new()
         };
         levels.sort_unstable();
         levels.dedup();
@@ -95,12 +96,12 @@ impl<'a> LinuxPool<'a> {
                 "priority",
                 match means {
                     BudgetMeans::Quota => {
-                        "a thread with a quota has no fixed priority; the choice to keep priorities keeps \
-                         the order instead"
+                        "priorities are lost, because Linux does not throttle real-time threads; \
+                         exporting priorities instead drops the budgets"
                     }
                     BudgetMeans::Deadline => {
-                        "SCHED_DEADLINE goes by deadlines; the choice to keep priorities keeps the order \
-                         instead"
+                        "priorities are lost, because SCHED_DEADLINE orders threads by deadline; \
+                         exporting priorities instead drops the budgets"
                     }
                 },
             );
@@ -109,7 +110,8 @@ impl<'a> LinuxPool<'a> {
             losses.add(
                 name,
                 "budget",
-                "SCHED_FIFO has no budgets; the choice to keep budgets keeps them instead of the order",
+                "budgets are lost, because SCHED_FIFO has none; exporting budgets instead drops the \
+                 priorities",
             );
         }
         if !self.budgets && self.levels.len() > usize::from(FIFO_TOP) {
@@ -117,7 +119,7 @@ impl<'a> LinuxPool<'a> {
             losses.add(name, "priority", why);
         }
         for (option, _) in policy.options.iter() {
-            losses.add(name, option, format!("an option of `{}` that Linux does not have", policy.info.name));
+            losses.add(name, option, format!("Linux has no such option of `{}`", policy.info.name));
         }
     }
 
@@ -136,14 +138,15 @@ impl<'a> LinuxPool<'a> {
         let policy = self.pool.policy.info;
         if params.best_effort {
             if self.quotas {
-                let why = "it is in the fair class, as are units with quotas, which do not come before it";
+                let why = "it is no longer below the others: Linux's fair class shares the processor between \
+                           it and units with quota left";
                 losses.add(item, UnitParams::BEST_EFFORT, why);
             }
             return LinuxScheduling::Fair { weight: None, cap_percent: None };
         }
         if self.budgets {
             if policy.extratime(params) {
-                losses.add(item, "extratime", "a unit gets its budget and no spare time");
+                losses.add(item, "extratime", "units get no spare time beyond their budgets");
             }
             let (budget, period) = budget_and_period(policy, params);
             return LinuxScheduling::Budget { budget, period };

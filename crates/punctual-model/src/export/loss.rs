@@ -51,7 +51,7 @@ impl Losses {
             if let Parent::Domain(DomainIx(outer)) = domain.parent {
                 let outer = &host.domains[outer].name;
                 let why =
-                    format!("it runs inside `{outer}`, where it has to be set up; here only `{outer}` is");
+                    format!("it runs inside `{outer}`: set it up there; this export has only `{outer}`");
                 self.add(&domain.name, "in", why);
             }
         }

@@ -1,4 +1,5 @@
-//! QEMU: a script for each domain that starts it with named threads and then tells Linux about its vCPUs.
+//! QEMU: a script for each domain that starts it with named threads and then sets up the scheduling of its
+//! vCPUs.
 //!
 //! vCPU threads are found by the names that `-name debug-threads=on` gives them, `CPU 0/KVM` or `CPU 0/TCG`
 //! (QEMU: `accel/kvm/kvm-accel-ops.c`, `accel/tcg/tcg-accel-ops-mttcg.c`). taskset(1) and chrt(1) are

@@ -55,7 +55,7 @@ pub(super) fn percent(percent: u32) -> Quota {
 }
 
 impl Quota {
-    /// What became of budget and period, for a loss.
+    /// How budget and period were changed, for a loss.
     pub(super) fn why(&self, budget: Duration, period: Duration) -> String {
         let Quota { quota_us, period_us, .. } = self;
         format!(

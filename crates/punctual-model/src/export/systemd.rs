@@ -35,11 +35,7 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportF
         let vcpus = host.vcpus[domain.vcpus.clone()].iter();
         let units: Vec<(String, &UnitParams)> = vcpus.map(|v| (v.name.clone(), &v.params)).collect();
         if domain.live.helpers != Helpers::default() {
-            losses.add(
-                &domain.name,
-                "helpers",
-                "helper threads are part of the service and have its settings",
-            );
+            losses.add(&domain.name, "helpers", "helper threads belong to the service and have its settings");
         }
         files.push(drop_in(host, &domain.name, &pools[pool], &units, &domain.name, losses));
     }
@@ -81,7 +77,7 @@ fn affinity(
 ) -> Option<String> {
     let mut sets: Vec<Vec<usize>> = units.iter().map(|(_, params)| pool.processors(params)).collect();
     if sets.windows(2).any(|pair| pair[0] != pair[1]) {
-        losses.add(item, "affinity", "one affinity holds for the whole service: the processors of all vCPUs");
+        losses.add(item, "affinity", "the service has one affinity, the processors of all its vCPUs");
     }
     let mut all: Vec<usize> = sets.drain(..).flatten().collect();
     all.sort_unstable();
@@ -92,11 +88,7 @@ fn affinity(
 /// The real-time class: that of the most urgent unit.
 fn class(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Vec<String> {
     if rules.iter().any(|rule| matches!(rule, LinuxScheduling::Fifo(_)) && *rule != rules[0]) {
-        losses.add(
-            item,
-            "priority",
-            "one priority holds for the whole service: that of the most urgent vCPU",
-        );
+        losses.add(item, "priority", "the service has one priority, that of its most urgent vCPU");
     }
     let fifo = rules.iter().filter_map(|rule| match rule {
         LinuxScheduling::Fifo(priority) => Some(*priority),
@@ -125,7 +117,7 @@ fn weight(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Option<
     let same =
         |rule: &LinuxScheduling| matches!(rule, LinuxScheduling::Fair { weight: Some(w), .. } if *w == most);
     if !rules.iter().all(same) || rules.len() > 1 {
-        losses.add(item, "weight", "one weight holds for the whole service, not for each vCPU");
+        losses.add(item, "weight", "the service has one weight, not one for each vCPU");
     }
     Some(weight)
 }
@@ -148,7 +140,7 @@ fn quota_keys(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Vec
     }
     let Some(shortest) = asked.iter().map(|(_, period)| *period).min() else { return Vec::new() };
     if asked.len() > 1 {
-        let why = "one quota holds for the whole service: the sum of the vCPUs', over the shortest period";
+        let why = "the service has one quota, the sum of its vCPUs' quotas over the shortest period";
         losses.add(item, "budget", why);
     }
     // Over the shortest period, each rounded up to a nanosecond.

@@ -52,7 +52,7 @@ pub(super) fn files(host: &Host, whose: Schedulers, losses: &mut Losses) -> Vec<
         }
         place_losses(host, pool, losses);
     }
-    losses.add_tasks(host, "Xen schedules vCPUs only: a task belongs into a domain");
+    losses.add_tasks(host, "Xen schedules vCPUs only: put the task into a domain");
     losses.add_nested(host);
     let mut script = String::new();
     let mut files = Vec::new();
@@ -64,7 +64,12 @@ pub(super) fn files(host: &Host, whose: Schedulers, losses: &mut Losses) -> Vec<
     for (domain, pool) in domains(host) {
         let pool = &host.pools[pool.0];
         if domain.live.helpers != Helpers::default() {
-            losses.add(&domain.name, "helpers", "under Xen helper threads are processes of domain 0");
+            losses.add(
+                &domain.name,
+                "helpers",
+                "Xen has no helper threads: the device model is a process of \
+                                                 domain 0",
+            );
         }
         script += &domain_commands(host, domain, (pool, whose), losses);
         let own = domain.name != MANAGER;
@@ -205,9 +210,10 @@ fn domain_file(
     text += &format!("name = \"{}\"\nvcpus = {}\npool = \"{}\"\n", domain.name, units.len(), pool.name);
     let lists = units.iter().map(|params| cpu_list(&processors(pool, params.affinity.as_ref())));
     let lists: Vec<String> = lists.map(|list| format!("\"{list}\"")).collect();
-    text += &match common(&units, |p| p.affinity.clone()) {
-        true => format!("cpus = {}\n", lists[0]),
-        false => format!("cpus = [{}]\n", lists.join(", ")),
+    text += &if common(&units, |p| p.affinity.clone()) {
+        format!("cpus = {}\n", lists[0])
+    } else {
+        format!("cpus = [{}]\n", lists.join(", "))
     };
     if whose == Schedulers::Own && scheduler(pool) == XenScheduler::Credit {
         let (weight, cap) = weight_and_cap(pool, &units);
@@ -289,11 +295,11 @@ fn set_flags(info: &PolicyInfo, params: &UnitParams) -> String {
 fn credit_command(domain: &Domain, pool: &Pool, units: &[&UnitParams], losses: &mut Losses) -> String {
     let name = &domain.name;
     if !common(units, |p| (p.weight, p.cap_percent)) {
-        let why = "Xen has one weight and one cap for all vCPUs: the greatest weight is taken";
+        let why = "Xen has one weight and one cap for all vCPUs of a domain: the greatest weight applies";
         losses.add(name, UnitParams::WEIGHT, why);
     }
     if units.iter().any(|params| params.best_effort) {
-        let why = "Xen's Credit has no class below: the smallest weight";
+        let why = "Xen's Credit has no best-effort class: the domain gets the smallest weight";
         losses.add(name, UnitParams::BEST_EFFORT, why);
     }
     let (weight, cap) = weight_and_cap(pool, units);
@@ -306,9 +312,8 @@ fn weight_and_cap(pool: &Pool, units: &[&UnitParams]) -> (u32, u32) {
         let is_best_effort = units.iter().all(|params| params.best_effort);
         return (if is_best_effort { WEIGHT_MIN } else { WEIGHT_DEFAULT }, 0);
     }
-    let own = |params: &&UnitParams| match params.best_effort {
-        true => WEIGHT_MIN,
-        false => params.weight.unwrap_or(WEIGHT_DEFAULT),
+    let own = |params: &&UnitParams| {
+        if params.best_effort { WEIGHT_MIN } else { params.weight.unwrap_or(WEIGHT_DEFAULT) }
     };
     let weights = units.iter().map(own);
     let weight = weights.max().unwrap_or(WEIGHT_DEFAULT);
@@ -339,7 +344,8 @@ fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[Vcpu], losses: &mut Losse
 /// Period and budget in microseconds that Xen takes, no smaller a share than asked for if that can be.
 fn rtds_us(pool: &Pool, vcpu: &Vcpu, losses: &mut Losses) -> (u64, u64) {
     if vcpu.params.best_effort {
-        let why = "Xen's RTDS has no unit without a budget: the smallest, and what others leave";
+        let why = "Xen's RTDS has no best-effort class: the unit gets the smallest budget and the time that \
+                   others leave";
         losses.add(&vcpu.name, UnitParams::BEST_EFFORT, why);
         return (BEST_EFFORT_PERIOD_US, *RTDS_US.start());
     }

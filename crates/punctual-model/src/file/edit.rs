@@ -12,9 +12,9 @@ use crate::host::{Host, Parent};
 const PARAMS: [&str; 4] = ["budget", "period", "priority", "affinity"];
 
 /// The file `text` changed so that it is read as `after`, given that with its command line's changes it was
-/// read as `before`; the two differ in parameters of vCPUs and of tasks in pools. Generated tasks that
-/// depend on what has changed are spelled out. Where even that does not give `after`, the whole host is
-/// written anew, with everything spelled out.
+/// read as `before`; the two differ in parameters of vCPUs and of tasks in pools. Generated tasks that depend
+/// on what has changed are spelled out. Where even that does not give `after`, the whole host is written
+/// again, with everything spelled out.
 pub fn with_params(text: &str, file_name: &str, before: &Host, after: &Host) -> String {
     let good = |text: &String| parse(text, file_name, &Overrides::default()).as_ref() == Ok(after);
     let ways = [false, true].into_iter().filter_map(|spell_out| edit(text, before, after, spell_out));

@@ -4,13 +4,13 @@ use punctual_sched::Duration;
 
 /// Processors of a machine, and vCPUs of one domain, at most. A partitioned policy keeps a table of units per
 /// processor: with [`UNITS_MAX`] this bounds its memory to about 300 MiB.
-pub const PROCESSORS_MAX: u64 = 1024;
+pub(crate) const PROCESSORS_MAX: u64 = 1024;
 /// vCPUs of all domains together, and tasks of all parents together, at most.
 pub const UNITS_MAX: usize = 65_536;
 /// Tasks that one `generate` table makes, at most (RandFixedSum's table grows with the square).
-pub const GENERATED_MAX: u64 = 1000;
+pub(crate) const GENERATED_MAX: u64 = 1000;
 /// Domains inside domains, at most.
-pub const NESTING_MAX: usize = 16;
+pub(crate) const NESTING_MAX: usize = 16;
 /// Shortest period of a task or a unit: shorter ones would flood any machine with events.
 pub const PERIOD_MIN: Duration = Duration::from_us(1);
 /// Networks, and hosts outside of one network, at most.

@@ -109,7 +109,7 @@ impl Document {
         for e in &syntax_errors {
             let range = errors.sources()[0].whole_characters(e.span().unwrap_or(0..0));
             let (message, expected) = syntax_error(e.message(), &text[range.clone()]);
-            errors.add(Place::new(0, range), format!("this is not TOML: {message}"), expected);
+            errors.add(Place::new(0, range), format!("invalid TOML: {message}"), expected);
         }
         if !syntax_errors.is_empty() {
             return Err(errors.sorted());
@@ -168,7 +168,7 @@ fn syntax_error<'a>(message: &'a str, text: &str) -> (&'a str, String) {
 fn not_utf8(bytes: &[u8], valid: usize, file_name: &str) -> Errors {
     let mut errors = Errors::in_file(file_name, String::from_utf8_lossy(bytes));
     let end = valid + '\u{fffd}'.len_utf8();
-    let message = format!("byte 0x{:02x} is not UTF-8", bytes[valid]);
+    let message = format!("invalid UTF-8: byte 0x{:02x}", bytes[valid]);
     errors.add(Place::new(0, valid..end), message, "expected a text file in UTF-8");
     errors
 }

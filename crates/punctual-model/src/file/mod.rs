@@ -26,7 +26,8 @@ pub(crate) mod writer;
 
 pub use error::{ErrorRecord, Errors};
 pub use host::write::to_toml;
-pub use limits::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN, PROCESSORS_MAX, UNITS_MAX};
+pub(crate) use limits::{NESTING_MAX, PROCESSORS_MAX};
+pub use limits::{PERIOD_MIN, UNITS_MAX};
 pub use load::{load, parse, parse_bytes, parse_host_stack, says_duration};
 pub use nearest::nearest;
 pub use overrides::Overrides;

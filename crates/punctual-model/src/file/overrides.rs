@@ -14,7 +14,7 @@ pub struct Overrides {
     /// `--policy`: a policy for all pools, or `pool=policy`; several of the latter separated by commas.
     pub policy: Option<String>,
     /// `--set`: `domain.video.budget=3ms`, each a path of keys and a TOML value; what is no TOML value is a
-    /// string. `*` in the place of a name stands for every table there.
+    /// string. `*` in place of a name matches every table there.
     pub set: Vec<String>,
     /// `--seed`.
     pub seed: Option<u64>,

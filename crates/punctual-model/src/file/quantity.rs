@@ -122,7 +122,7 @@ pub(crate) enum DecimalError {
 }
 
 /// A decimal number times `unit`. A number too large for the type saturates and is then refused by the bounds
-/// of what it stands for. Why our own: it is exact, and crates for decimals round without saying so.
+/// of what it represents. Why our own: it is exact, and crates for decimals round without saying so.
 pub(crate) fn scaled(number: &str, unit: u64) -> Result<u128, DecimalError> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let well_formed = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit() || b == b'_');

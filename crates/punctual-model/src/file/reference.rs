@@ -84,10 +84,7 @@ fn readers(key: &str, info: &TableInfo) -> String {
     let is_unit = info.shared.iter().flat_map(|keys| keys.iter()).any(|k| k.name == key);
     let reads = |p: &&PolicyInfo| p.unit_params.iter().any(|u| u.name == key);
     let policies: Vec<&str> = registry::policies().iter().filter(reads).map(|p| p.name).collect();
-    match is_unit && !policies.is_empty() {
-        true => format!(" Read by {}.", policies.join(", ")),
-        false => String::new(),
-    }
+    if is_unit && !policies.is_empty() { format!(" Read by {}.", policies.join(", ")) } else { String::new() }
 }
 
 fn takes(kind: Kind) -> String {

@@ -37,7 +37,7 @@ impl<'t> Section<'t> {
 
     /// The entry of a key that the key table knows.
     pub(crate) fn get(self, key: &str) -> Option<&'t Entry> {
-        debug_assert!(self.info.names().any(|name| name == key), "{key} is no key of {}", self.info.title);
+        debug_assert!(self.info.names().any(|name| name == key), "{key} is not a key of {}", self.info.title);
         self.table.get(key)
     }
 
@@ -47,7 +47,7 @@ impl<'t> Section<'t> {
     }
 
     fn key(self, key: &str) -> &'static KeyInfo {
-        self.info.key(key).unwrap_or_else(|| panic!("{key} is no key of {}", self.info.title))
+        self.info.key(key).unwrap_or_else(|| panic!("{key} is not a key of {}", self.info.title))
     }
 
     fn kind(self, key: &str) -> Kind {

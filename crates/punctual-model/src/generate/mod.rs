@@ -1,7 +1,7 @@
 //! Random task sets by the names they have in the literature, the same on every machine.
 //!
 //! Random numbers come from ChaCha8 with integer seeds; powers, logarithms and exponentials from `libm`,
-//! whose results do not depend on the platform's C library. Utilisations are drawn as floating-point
+//! whose results do not depend on the platform's C library. Utilizations are drawn as floating-point
 //! numbers and become whole nanoseconds once, at the end.
 //!
 //! Sources:
@@ -11,7 +11,7 @@
 //!   scheduling in multiprocessor real-time systems*, RTSS 2009, s. VI.
 //! - RandFixedSum: P. Emberson, R. Stafford, R. Davis, *Techniques for the synthesis of multiprocessor
 //!   tasksets*, WATERS 2010.
-//! - Named distributions of periods, utilisations and deadlines: SchedCAT, `schedcat/generator/tasksets.py`;
+//! - Named distributions of periods, utilizations and deadlines: SchedCAT, `schedcat/generator/tasksets.py`;
 //!   the log-uniform periods have the same ranges, as in SchedCAT's use of the WATERS 2010 generator.
 //! - `rt-xen`: S. Xi, J. Wilson, C. Lu, C. Gill, *RT-Xen: Towards Real-time Hypervisor Scheduling in Xen*,
 //!   EMSOFT 2011, s. 5.5.
@@ -23,11 +23,10 @@ mod taskset;
 mod utilization;
 
 pub use random::RandomStream;
-pub use taskset::{
-    DEADLINES, PERIODS, SetLimits, TaskSpec, UTILIZATIONS, period_ms, rt_xen, schedcat, utilization,
-    with_periods,
-};
-pub use utilization::{randfixedsum, uunifast, uunifast_discard};
+pub(crate) use taskset::{DEADLINES, PERIODS, UTILIZATIONS, with_periods};
+pub use taskset::{SetLimits, TaskSpec, period_ms, rt_xen, schedcat, utilization};
+pub(crate) use utilization::uunifast_discard;
+pub use utilization::{randfixedsum, uunifast};
 
 /// The recipes of `generate` tables.
-pub const RECIPES: [&str; 5] = ["rt-xen", "uunifast", "uunifast-discard", "randfixedsum", "schedcat"];
+pub(crate) const RECIPES: [&str; 5] = ["rt-xen", "uunifast", "uunifast-discard", "randfixedsum", "schedcat"];

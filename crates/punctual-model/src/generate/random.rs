@@ -49,7 +49,7 @@ impl RandomStream {
     }
 
     /// Exponentially distributed with mean `mean`.
-    pub fn exponential(&mut self, mean: f64) -> f64 {
+    pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         -libm::log(1.0 - self.unit()) * mean
     }
 

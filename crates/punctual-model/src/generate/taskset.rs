@@ -1,4 +1,4 @@
-//! Task sets: costs, periods and deadlines for utilisations.
+//! Task sets: costs, periods and deadlines for utilizations.
 
 use punctual_sched::Duration;
 
@@ -7,11 +7,11 @@ use super::utilization::uunifast_discard;
 
 /// SchedCAT's named distributions of periods in whole ms, uniform or log-uniform over 3..33 (short),
 /// 10..100 (moderate), 50..250 (long), both ends included.
-pub const PERIODS: [&str; 6] =
+pub(crate) const PERIODS: [&str; 6] =
     ["uni-short", "uni-moderate", "uni-long", "log-uni-short", "log-uni-moderate", "log-uni-long"];
 
-/// SchedCAT's named distributions of utilisations: uniform, exponential, bimodal.
-pub const UTILIZATIONS: [&str; 9] = [
+/// SchedCAT's named distributions of utilizations: uniform, exponential, bimodal.
+pub(crate) const UTILIZATIONS: [&str; 9] = [
     "uni-light",
     "uni-medium",
     "uni-heavy",
@@ -25,9 +25,9 @@ pub const UTILIZATIONS: [&str; 9] = [
 
 /// SchedCAT's named distributions of deadlines: the period; uniform between cost and period; uniform between
 /// cost and twice the period less the cost.
-pub const DEADLINES: [&str; 3] = ["implicit", "uni-constrained", "uni-arbitrary"];
+pub(crate) const DEADLINES: [&str; 3] = ["implicit", "uni-constrained", "uni-arbitrary"];
 
-/// Periods become at most this long: RT-Xen's recipe divides by utilisations that can be arbitrarily small.
+/// Periods become at most this long: RT-Xen's recipe divides by utilizations that can be arbitrarily small.
 const PERIOD_MAX_MS: f64 = 3_600_000.0;
 
 /// One generated task.
@@ -49,12 +49,12 @@ impl TaskSpec {
 }
 
 /// RT-Xen's recipe: each cost is uniform over 5, 6, ... 10 ms; `utilization` (the domain's share times the
-/// load) is distributed over the tasks; deadline = period = cost / utilisation in whole ms.
+/// load) is distributed over the tasks; deadline = period = cost / utilization in whole ms.
 ///
-/// The paper does not say how the utilisation is distributed at random; here UUniFast distributes it,
+/// The paper does not say how the utilization is distributed at random; here UUniFast distributes it,
 /// uniformly over all ways. The paper says that costs and deadlines are integers; here the period is rounded
 /// up, so the real load is never above the nominal one. A period is at most one hour. The costs are drawn
-/// before the utilisations, so one seed gives the same costs at every load. `None` as in
+/// before the utilizations, so one seed gives the same costs at every load. `None` as in
 /// [`uunifast_discard`].
 pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<Vec<TaskSpec>> {
     let costs: Vec<u64> = (0..n).map(|_| stream.whole(5, 10)).collect();
@@ -72,12 +72,12 @@ pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<V
 pub struct SetLimits {
     /// No more tasks than this.
     pub tasks_max: usize,
-    /// Tasks are drawn until the utilisations add up to this; the last task is made to fit exactly (SchedCAT:
+    /// Tasks are drawn until the utilizations add up to this; the last task is made to fit exactly (SchedCAT:
     /// `squeeze`).
     pub utilization_max: Option<f64>,
 }
 
-/// SchedCAT's task generator: period and utilisation of each task are drawn independently from the named
+/// SchedCAT's task generator: period and utilization of each task are drawn independently from the named
 /// distributions (of [`PERIODS`], [`UTILIZATIONS`], [`DEADLINES`]) until `limits` is reached.
 ///
 /// # Panics
@@ -103,12 +103,12 @@ pub fn schedcat(
     tasks
 }
 
-/// Gives each utilisation a period and a deadline from the named distributions (of [`PERIODS`] and
+/// Gives each utilization a period and a deadline from the named distributions (of [`PERIODS`] and
 /// [`DEADLINES`]).
 ///
 /// # Panics
 /// When a name is none of those.
-pub fn with_periods(
+pub(crate) fn with_periods(
     stream: &mut RandomStream,
     utilizations: &[f64],
     periods: &str,
@@ -155,7 +155,7 @@ pub fn period_ms(stream: &mut RandomStream, name: &str) -> u64 {
     stream.whole(min, max)
 }
 
-/// Draws a utilisation from the distribution called `name`, one of [`UTILIZATIONS`]. The exponential ones are
+/// Draws a utilization from the distribution called `name`, one of [`UTILIZATIONS`]. The exponential ones are
 /// drawn again while above 1.
 ///
 /// # Panics
@@ -171,7 +171,7 @@ pub fn utilization(stream: &mut RandomStream, name: &str) -> f64 {
         "bimo-light" => bimodal(stream, 8),
         "bimo-medium" => bimodal(stream, 6),
         "bimo-heavy" => bimodal(stream, 4),
-        other => panic!("no distribution of utilisations is called {other}"),
+        other => panic!("no distribution of utilizations is called {other}"),
     }
 }
 
@@ -246,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn named_utilisations_have_their_means() {
-        let mut s = stream("utilisations");
+    fn named_utilizations_have_their_means() {
+        let mut s = stream("utilizations");
         // Mean of an exponential distribution of mean m restricted to [0, 1].
         let truncated = |m: f64| m - 1.0 / ((1.0 / m).exp() - 1.0);
         let bimodal = |light: f64| (light * 0.2505 + (9.0 - light) * 0.7) / 9.0;

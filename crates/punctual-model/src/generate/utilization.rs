@@ -1,11 +1,11 @@
-//! Sets of utilisations with a given sum.
+//! Sets of utilizations with a given sum.
 
 use super::random::RandomStream;
 
-/// Sets drawn by [`uunifast_discard`] before it gives up, counted in single utilisations.
+/// Sets drawn by [`uunifast_discard`] before it gives up, counted in single utilizations.
 const DISCARD_DRAWS_MAX: usize = 1_000_000;
 
-/// `n` utilisations with sum `total`, uniform over all such sets; a single one may exceed 1 when `total`
+/// `n` utilizations with sum `total`, uniform over all such sets; a single one may exceed 1 when `total`
 /// does.
 pub fn uunifast(stream: &mut RandomStream, n: usize, total: f64) -> Vec<f64> {
     let mut rest = total;
@@ -21,15 +21,15 @@ pub fn uunifast(stream: &mut RandomStream, n: usize, total: f64) -> Vec<f64> {
     set
 }
 
-/// As [`uunifast`], drawn again until no utilisation exceeds 1. `None` when that does not happen soon, which
+/// As [`uunifast`], drawn again until no utilization exceeds 1. `None` when that does not happen soon, which
 /// is so when `total` is near `n`: [`randfixedsum`] has no such limit.
-pub fn uunifast_discard(stream: &mut RandomStream, n: usize, total: f64) -> Option<Vec<f64>> {
+pub(crate) fn uunifast_discard(stream: &mut RandomStream, n: usize, total: f64) -> Option<Vec<f64>> {
     (0..DISCARD_DRAWS_MAX / n.max(1))
         .map(|_| uunifast(stream, n, total))
         .find(|set| set.iter().all(|&u| u <= 1.0))
 }
 
-/// `n` utilisations in [0, 1] with sum `total`, uniform over all such sets, without discarding (Stafford's
+/// `n` utilizations in [0, 1] with sum `total`, uniform over all such sets, without discarding (Stafford's
 /// algorithm: the set is a point of a simplex found by walking a table of volumes). The table has `n`²
 /// numbers.
 ///
@@ -113,7 +113,7 @@ mod tests {
         assert_mean("square", 2.0 / (n * (n + 1)) as f64, square);
     }
 
-    /// Where no utilisation can exceed 1, and where discarding is still practical, RandFixedSum and
+    /// Where no utilization can exceed 1, and where discarding is still practical, RandFixedSum and
     /// UUniFast-Discard draw from the same distribution.
     #[test]
     fn randfixedsum_and_uunifast_discard_agree() {

@@ -17,7 +17,11 @@ const NOTES_MAX: usize = 1_000;
 /// Processor numbers are below this, as in host files.
 const PROCESSORS_MAX: usize = file::PROCESSORS_MAX as usize;
 
-/// The files and what is to be said about them.
+/// An error that [`Input`] already has.
+#[derive(Clone, Copy)]
+pub(super) struct Reported;
+
+/// The files, with their errors and notes.
 pub(super) struct Input {
     pub(super) errors: Errors,
     notes: Vec<(Place, String)>,
@@ -33,7 +37,7 @@ impl Input {
                     Some((0, format!("{name} is longer than {} MiB", BYTES_MAX >> 20)))
                 }
                 Err(e) => {
-                    Some((e.valid_up_to(), format!("byte 0x{:02x} is not UTF-8", bytes[e.valid_up_to()])))
+                    Some((e.valid_up_to(), format!("invalid UTF-8: byte 0x{:02x}", bytes[e.valid_up_to()])))
                 }
                 Ok(_) => None,
             };
@@ -184,9 +188,10 @@ pub(super) fn shorten(text: &str) -> String {
 /// What was expected, as a phrase.
 fn decimal_time(text: &str, unit: Duration) -> Result<Duration, &'static str> {
     let number = text.strip_suffix('.').unwrap_or(text);
-    let scaled = match number.contains('_') {
-        true => Err(DecimalError::NoNumber),
-        false => quantity::scaled(number, unit.as_ns()),
+    let scaled = if number.contains('_') {
+        Err(DecimalError::NoNumber)
+    } else {
+        quantity::scaled(number, unit.as_ns())
     };
     match scaled.map(u64::try_from) {
         Ok(Ok(ns)) if ns <= YEAR.as_ns() => Ok(Duration::from_ns(ns)),

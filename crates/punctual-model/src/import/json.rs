@@ -3,7 +3,7 @@
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 
-use super::input::{Input, shorten};
+use super::input::{Input, Reported, shorten};
 use crate::file::source::Place;
 
 /// Longest time and greatest count, far above anything sensible: no sum of them overflows.
@@ -42,10 +42,15 @@ impl Reader<'_> {
         }
     }
 
-    /// A whole number; `None` inside: not given.
-    pub(super) fn number(&mut self, object: &Object<'_>, key: &str, min: i64) -> Option<Option<i64>> {
-        let Some(property) = Reader::get(object, key) else { return Some(None) };
-        self.number_of(&property.value, key, min).map(Some)
+    /// A whole number, if it is given.
+    pub(super) fn number(
+        &mut self,
+        object: &Object<'_>,
+        key: &str,
+        min: i64,
+    ) -> Result<Option<i64>, Reported> {
+        let Some(property) = Reader::get(object, key) else { return Ok(None) };
+        self.number_of(&property.value, key, min).map(Some).ok_or(Reported)
     }
 
     pub(super) fn number_of(&mut self, value: &Value<'_>, key: &str, min: i64) -> Option<i64> {
@@ -54,11 +59,16 @@ impl Reader<'_> {
         self.input.integer(place, &format!("`{}`", shorten(key)), number.value, min, NUMBER_MAX)
     }
 
-    pub(super) fn word(&mut self, object: &Object<'_>, key: &str) -> Option<Option<(String, Place)>> {
-        let Some(property) = Reader::get(object, key) else { return Some(None) };
+    /// A string, if it is given.
+    pub(super) fn word(
+        &mut self,
+        object: &Object<'_>,
+        key: &str,
+    ) -> Result<Option<(String, Place)>, Reported> {
+        let Some(property) = Reader::get(object, key) else { return Ok(None) };
         match &property.value {
-            Value::StringLit(text) => Some(Some((text.value.to_string(), self.place(&property.value)))),
-            other => self.wrong(other, key, "a string"),
+            Value::StringLit(text) => Ok(Some((text.value.to_string(), self.place(&property.value)))),
+            other => self.wrong(other, key, "a string").ok_or(Reported),
         }
     }
 }

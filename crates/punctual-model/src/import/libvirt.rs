@@ -9,7 +9,7 @@ use punctual_sched::{Duration, credit, fixed_priority};
 use roxmltree::Node;
 
 use super::draft::{DomainDraft, Helpers, HostDraft, LinuxPriorities, Owner, UnitDraft};
-use super::input::{Input, shorten};
+use super::input::{Input, Reported, shorten};
 use super::xml::{attribute, child, document, elements, place, required, text};
 use crate::file::PROCESSORS_MAX;
 use crate::file::source::Place;
@@ -88,7 +88,7 @@ fn read_domain(
         count = input.integer(at, "<vcpu>", text(node), 1, PROCESSORS_MAX as i64)?;
         if let Some((current, at)) = attribute(input, file, node, "current") {
             count = input.integer(at, "`current`", current, 1, count)?;
-            input.note(at, format!("{name}: the {count} vCPUs that are plugged in at the start are taken"));
+            input.note(at, format!("{name}: only the vCPUs plugged in at start are imported: {count}"));
         }
         if let Some((list, at)) = attribute(input, file, node, "cpuset") {
             let list = input.cpu_list(at, "`cpuset`", list)?;
@@ -157,14 +157,14 @@ fn tuning(
             draft.include_processors(&list);
             let all = &mut domain.helpers.processors;
             if !all.is_empty() && *all != list {
-                let text = "one place holds for all helper threads: the processors of all of them";
+                let text = "emulator and I/O threads get one set of processors together";
                 input.note(at, format!("{}: {text}", domain.name));
             }
             all.extend(list);
             all.sort_unstable();
             all.dedup();
         }
-        "emulatorsched" => domain.helpers.priority = realtime(input, file, node, &domain.name)?,
+        "emulatorsched" => domain.helpers.priority = realtime(input, file, node, &domain.name).ok()?,
         _ => input.note(at, format!("{}: {what} is not carried over", domain.name)),
     }
     Some(())
@@ -176,7 +176,7 @@ fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, domain: &mut Xm
         Some((list, at)) => input.cpu_list(at, "`vcpus`", list)?,
         None => (0..domain.vcpus.len()).collect(),
     };
-    let realtime = realtime(input, file, node, &domain.name)?;
+    let realtime = realtime(input, file, node, &domain.name).ok()?;
     for n in vcpus {
         match domain.vcpus.get_mut(n) {
             Some(thread) => thread.realtime = realtime,
@@ -186,27 +186,27 @@ fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, domain: &mut Xm
     Some(())
 }
 
-/// The real-time priority in `scheduler` and `priority`; `None` inside: it has none.
-fn realtime(input: &mut Input, file: usize, node: Node<'_, '_>, name: &str) -> Option<Option<i64>> {
+/// The real-time priority in `scheduler` and `priority`, if it has one.
+fn realtime(input: &mut Input, file: usize, node: Node<'_, '_>, name: &str) -> Result<Option<i64>, Reported> {
     let at = place(input, file, node);
-    let (scheduler, scheduler_at) = required(input, file, node, "scheduler")?;
+    let (scheduler, scheduler_at) = required(input, file, node, "scheduler").ok_or(Reported)?;
     let realtime = match scheduler {
         "fifo" | "rr" => {
-            let (priority, at) = required(input, file, node, "priority")?;
-            Some(input.integer(at, "`priority`", priority, 1, 99)?)
+            let (priority, at) = required(input, file, node, "priority").ok_or(Reported)?;
+            Some(input.integer(at, "`priority`", priority, 1, 99).ok_or(Reported)?)
         }
         "batch" | "idle" | "other" => None,
         _ => {
             let message = format!("`scheduler` is {:?}", shorten(scheduler));
             input.error(scheduler_at, message, "expected fifo, rr, batch, idle or other");
-            return None;
+            return Err(Reported);
         }
     };
     if scheduler != "fifo" {
         let becomes = if realtime.is_some() { "fifo of the same priority" } else { "the ordinary class" };
         input.note(at, format!("{}: scheduler {scheduler} is taken as {becomes}", name));
     }
-    Some(realtime)
+    Ok(realtime)
 }
 
 /// The processors of a domain; `None`: all.
@@ -255,7 +255,8 @@ fn policy(input: &mut Input, domains: &[&XmlDomain]) -> &'static str {
         if limited > 0 {
             input.note(
                 domain.place,
-                "pool: quotas are kept as budgets but not used: Linux does not throttle real-time threads",
+                "pool: quotas become budgets, which policy fixed-priority does not read: Linux does not \
+                 throttle real-time threads",
             );
         }
         return fixed_priority::NAME;

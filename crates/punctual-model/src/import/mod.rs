@@ -94,14 +94,14 @@ pub struct Imported {
 /// All that is wrong with the files, or with the host that they describe.
 pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) -> Result<Imported, Errors> {
     let mut input = Input::new(files);
-    let draft = match input.errors.count() == 0 {
-        true => match format {
-            Format::Libvirt => libvirt::read(&mut input),
-            Format::Xl => xl::read(&mut input),
-            Format::RtApp => rt_app::read(&mut input),
-            Format::Carts => carts::read(&mut input, settings.carts_unit),
-        },
-        false => HostDraft::default(),
+    if input.errors.count() > 0 {
+        return Err(input.errors.sorted());
+    }
+    let draft = match format {
+        Format::Libvirt => libvirt::read(&mut input),
+        Format::Xl => xl::read(&mut input),
+        Format::RtApp => rt_app::read(&mut input),
+        Format::Carts => carts::read(&mut input, settings.carts_unit),
     };
     if input.errors.count() > 0 {
         return Err(input.errors.sorted());

@@ -78,11 +78,7 @@ pub(super) fn read(input: &mut Input) -> HostDraft {
             }
             Err(e) => {
                 let place = input.place(file, e.range().start..e.range().end);
-                input.error(
-                    place,
-                    format!("this is not JSON: {}", e.kind()),
-                    "expected a workload of rt-app",
-                );
+                input.error(place, format!("invalid JSON: {}", e.kind()), "expected a workload of rt-app");
             }
         }
     }
@@ -102,14 +98,18 @@ fn workload(
 ) {
     let Some(Value::Object(root)) = value else {
         let place = reader.input.place(reader.file, 0..0);
-        return reader.input.error(place, "the file is no object", "expected { \"tasks\" : { ... } }");
+        return reader.input.error(
+            place,
+            "the file is not a JSON object",
+            "expected { \"tasks\" : { ... } }",
+        );
     };
     let mut default_policy = None;
     if let Some(global) = Reader::get(root, "global").and_then(|p| reader.object(&p.value, "global")) {
-        let seconds = reader.number(global, "duration", -1).flatten();
+        let seconds = reader.number(global, "duration", -1).ok().flatten();
         let duration = seconds.filter(|s| *s > 0).map(saturating_secs);
         draft.duration = draft.duration.max(duration);
-        default_policy = reader.word(global, "default_policy").flatten();
+        default_policy = reader.word(global, "default_policy").ok().flatten();
     }
     let Some(tasks) = Reader::get(root, "tasks") else {
         let place = reader.place(root);
@@ -138,12 +138,12 @@ fn thread(
 ) -> Option<()> {
     let name = property.name.as_str();
     let place = reader.place(&property.name);
-    let instances = reader.number(object, "instance", 0)?.unwrap_or(1);
+    let instances = reader.number(object, "instance", 0).ok()?.unwrap_or(1);
     if instances > (UNITS_MAX - threads.len()) as i64 {
         reader.input.error(place, "there are too many threads", format!("expected at most {UNITS_MAX}"));
         return None;
     }
-    let delay_us = reader.number(object, "delay", 0)?.unwrap_or(0);
+    let delay_us = reader.number(object, "delay", 0).ok()?.unwrap_or(0);
     let class = class(reader, object, default_policy)?;
     let affinity = match Reader::get(object, "cpus") {
         Some(property) => Some(processors(reader, &property.value)?),
@@ -152,7 +152,7 @@ fn thread(
     draft.include_processors(affinity.as_deref().unwrap_or_default());
     let phases = phases(reader, name, object, class)?;
     let Some(work) = work(reader, name, place, &phases, delay_us) else {
-        reader.input.note(place, format!("{name}: it never runs: left out"));
+        reader.input.note(place, format!("{name}: left out, because it never runs"));
         return Some(());
     };
     let mut unit = UnitDraft { affinity, ..UnitDraft::default() };
@@ -171,24 +171,22 @@ fn thread(
 }
 
 fn class(reader: &mut Reader<'_>, object: &Object<'_>, default: Option<&(String, Place)>) -> Option<Class> {
-    let given = reader.word(object, "policy")?;
+    let given = reader.word(object, "policy").ok()?;
     let Some((policy, place)) = given.as_ref().or(default) else { return Some(Class::Fair) };
     match policy.as_str() {
         "SCHED_OTHER" | "SCHED_BATCH" | "SCHED_IDLE" => Some(Class::Fair),
         "SCHED_FIFO" | "SCHED_RR" => {
-            Some(Class::Realtime(reader.number(object, "priority", 0)?.unwrap_or(PRIORITY_DEFAULT)))
+            Some(Class::Realtime(reader.number(object, "priority", 0).ok()?.unwrap_or(PRIORITY_DEFAULT)))
         }
         "SCHED_DEADLINE" => {
             // Older files have no prefix; beside phases `runtime` is no event.
-            let mut key = |new: &str, old: &str| -> Option<Option<i64>> {
-                match reader.number(object, new, 1)? {
-                    Some(given) => Some(Some(given)),
-                    None => reader.number(object, old, 1),
-                }
+            let mut key = |new: &str, old: &str| match reader.number(object, new, 1) {
+                Ok(None) => reader.number(object, old, 1),
+                given => given,
             };
-            let runtime = key("dl-runtime", "runtime")?;
-            let period = key("dl-period", "period")?.or(runtime);
-            let deadline = key("dl-deadline", "deadline")?.or(period);
+            let runtime = key("dl-runtime", "runtime").ok()?;
+            let period = key("dl-period", "period").ok()?.or(runtime);
+            let deadline = key("dl-deadline", "deadline").ok()?.or(period);
             let (Some(runtime), Some(period), Some(deadline)) = (runtime, period, deadline) else {
                 reader.input.error(
                     *place,
@@ -240,7 +238,7 @@ fn phases(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, class: Class
         return Some(vec![only]);
     };
     let phases = reader.object(&property.value, "phases")?;
-    if reader.number(object, "loop", -1)?.is_some_and(|loops| loops >= 0) {
+    if reader.number(object, "loop", -1).ok()?.is_some_and(|loops| loops >= 0) {
         ends(reader, name, object);
     }
     let mut list = Vec::new();
@@ -266,13 +264,13 @@ fn phases(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, class: Class
 fn ends(reader: &mut Reader<'_>, name: &str, object: &Object<'_>) {
     if let Some(property) = Reader::get(object, "loop") {
         let place = reader.place(&property.name);
-        reader.input.note(place, format!("{name}: it ends after some loops; the task goes on"));
+        reader.input.note(place, format!("{name}: it ends after some loops; the task does not end"));
     }
 }
 
 /// Adds up the events. In older files of SCHED_DEADLINE threads `runtime` is the reservation, no event.
 fn phase(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, legacy: bool) -> Option<Phase> {
-    let mut phase = Phase { loops: reader.number(object, "loop", -1)?.unwrap_or(1), ..Phase::default() };
+    let mut phase = Phase { loops: reader.number(object, "loop", -1).ok()?.unwrap_or(1), ..Phase::default() };
     for property in &object.properties {
         let key = property.name.as_str();
         let value = &property.value;
@@ -288,7 +286,8 @@ fn phase(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, legacy: bool)
             phase.sleep = (phase.sleep + reader.number_of(value, key, 0)?).min(NUMBER_MAX);
         } else {
             let timer = reader.object(value, key)?;
-            phase.timer = (phase.timer + reader.number(timer, "period", 0)?.unwrap_or(0)).min(NUMBER_MAX);
+            phase.timer =
+                (phase.timer + reader.number(timer, "period", 0).ok()?.unwrap_or(0)).min(NUMBER_MAX);
         }
     }
     Some(phase)
@@ -317,9 +316,13 @@ fn work(
     if active.iter().all(|p| p.timer > 0 && p.timer == first.timer) {
         let (least, most) = (running.iter().map(|p| p.run).min()?, running.iter().map(|p| p.run).max()?);
         if least < most || running.len() < active.len() {
-            reader
-                .input
-                .note(place, format!("{name}: phases of different work become costs drawn at random"));
+            reader.input.note(
+                place,
+                format!(
+                    "{name}: phases with different amounts of work become costs drawn at \
+                                      random"
+                ),
+            );
         }
         if active.iter().any(|p| p.sleep > 0) {
             reader
@@ -335,7 +338,7 @@ fn work(
     let cycle: i128 = active.iter().map(length).sum();
     let cost: i128 = active.iter().map(|p| i128::from(p.loops) * i128::from(p.run)).sum();
     if active.len() > 1 || first.loops > 1 {
-        reader.input.note(place, format!("{name}: its phases become one job for all of them"));
+        reader.input.note(place, format!("{name}: its phases become one job"));
     }
     let bounded = |us: i128| time(us.min(i128::from(NUMBER_MAX)) as i64);
     let cost = Cost { min: bounded(cost), max: bounded(cost) };

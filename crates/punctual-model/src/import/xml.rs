@@ -22,11 +22,7 @@ pub(super) fn document(
         Err(e) => {
             let at = input.errors.sources()[file].offset(e.pos().row as usize, e.pos().col as usize);
             let place = input.place(file, at..at + 1);
-            return input.error(
-                place,
-                format!("this is not XML: {e}"),
-                format!("expected a <{root}> element"),
-            );
+            return input.error(place, format!("invalid XML: {e}"), format!("expected a <{root}> element"));
         }
     };
     let element = parsed.root_element();

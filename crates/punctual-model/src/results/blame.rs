@@ -121,8 +121,8 @@ impl Cause {
 pub struct CauseTime {
     /// The cause.
     pub cause: Cause,
-    /// Who: the task, unit, thread or part of a packet's way, as the cause says; left out where nobody is to
-    /// be named.
+    /// Who: the task, unit, thread or part of a packet's way, depending on the cause; left out where there is
+    /// none to name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// How long.
@@ -173,7 +173,7 @@ impl JobBlame {
         times.sum::<u128>() == u128::from(self.response_ns)
     }
 
-    /// Time of this cause, whoever `by` names.
+    /// Time of this cause, for every `by`.
     pub fn time_ns(&self, cause: Cause) -> u64 {
         time_ns(&self.causes, cause)
     }
@@ -220,7 +220,7 @@ impl BlameSum {
         self.sort();
     }
 
-    /// Time of this cause, whoever `by` names.
+    /// Time of this cause, for every `by`.
     pub fn time_ns(&self, cause: Cause) -> u64 {
         time_ns(&self.causes, cause)
     }

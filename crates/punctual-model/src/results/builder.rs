@@ -1,17 +1,20 @@
 //! The one place that puts [`Results`] together, for simulations and live runs alike.
 //!
-//! Whoever ran a host hands over what it measured: a total for each task, vCPU, processor and scheduler. The
+//! The runner of a host passes what it measured: a total for each task, vCPU, processor and scheduler. The
 //! builder adds names, sums over domains and pools, and the constants of the format.
 
 use punctual_host_stack::HostStack;
 use punctual_sched::Duration;
 
-use super::{
-    ChainResult, Delivery, Disturbance, DisturbedJobs, DomainResult, Enforcement, FORMAT, FlowResult,
-    GuestVerdict, HostTimes, JobStats, NetworkResult, PoolResult, ProcessorResult, Results, Source,
-    TaskBlame, TaskResult, UnitCounts, VERSION, VcpuResult,
+use super::blame::TaskBlame;
+use super::entities::{
+    DomainResult, GuestVerdict, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
 };
-use crate::Recorder;
+use super::jobs::JobStats;
+use super::machine::{Delivery, Disturbance, DisturbedJobs, Enforcement, HostTimes};
+use super::network::{ChainResult, FlowResult, NetworkResult};
+use super::whole::{FORMAT, Results, Source, VERSION};
+use crate::histogram::Histogram;
 use crate::host::{Host, Parent, Pool};
 use crate::index::PoolIx;
 
@@ -52,7 +55,7 @@ pub struct VcpuTotals {
     /// How often it resumed on another processor.
     pub migrations: u64,
     /// From wake-up to running.
-    pub wake_latency: Recorder,
+    pub wake_latency: Histogram,
     /// What it was delivered; `None` where that was not measured.
     pub delivery: Option<Delivery>,
 }
@@ -160,6 +163,11 @@ impl<'h> ResultsBuilder<'h> {
 
     /// What a processor did.
     pub fn processor(&mut self, processor: usize, totals: &ProcessorTotals) {
+        debug_assert!(
+            self.results.source == Source::Live
+                || totals.busy + totals.idle + totals.overhead == self.host.duration,
+            "busy, idle and overhead time add up to the duration",
+        );
         set_processor(&mut self.results.processors[processor], totals);
     }
 
@@ -241,6 +249,9 @@ impl<'h> ResultsBuilder<'h> {
         let ResultsBuilder { host, mut results, guests, network_times, verdicts } = self;
         for (task, result) in host.tasks.iter().zip(&results.tasks) {
             results.pools[host.pool_of(task.parent).0].jobs.merge(&result.jobs);
+        }
+        for given in [guests.len(), network_times.len(), verdicts.len()] {
+            debug_assert!(given == 0 || given == host.domains.len(), "none, or one for each domain");
         }
         let mut guests = guests.into_iter();
         let mut network_times = network_times.into_iter();

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::recorder::Recorder;
+use crate::histogram::Histogram;
 
 /// Jobs and their timeliness, for a task or added up over several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,11 +17,11 @@ pub struct JobStats {
     /// Of those, jobs that were not finished at their deadline.
     pub missed: u64,
     /// From release to completion, of finished jobs.
-    pub response: Recorder,
+    pub response: Histogram,
     /// How long after the deadline a finished job finished; 0 for those in time.
-    pub tardiness: Recorder,
+    pub tardiness: Histogram,
     /// From release to the first instruction.
-    pub start_latency: Recorder,
+    pub start_latency: Histogram,
 }
 
 impl JobStats {

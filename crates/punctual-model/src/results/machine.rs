@@ -4,11 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blame::{Cause, CauseTime, add_time, sort_causes};
-use super::{JobStats, Results};
-use crate::recorder::Recorder;
+use crate::histogram::Histogram;
 
 /// How many intervals [`Disturbance::intervals`] has at most.
-pub const INTERVALS_MAX: usize = 1_000;
+pub(crate) const INTERVALS_MAX: usize = 1_000;
 
 /// A time in which a processor was taken away from its pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -109,11 +108,11 @@ pub struct Enforcement {
     /// How long the session lasted, times the number of the pool's processors.
     pub session_ns: u64,
     /// How much longer than its budget a unit had run when that was noticed.
-    pub overrun: Recorder,
+    pub overrun: Histogram,
     /// How long after its time a replenishment took effect.
-    pub replenishment_lateness: Recorder,
+    pub replenishment_lateness: Histogram,
     /// How much later than they were due looks came.
-    pub look_lateness: Recorder,
+    pub look_lateness: Histogram,
     /// Time that the machine below took and the kernel charged to units; it was charged to no budget.
     pub stolen_ns: u64,
     /// How often an enforcer was stuck in a look and units lost their priorities meanwhile.
@@ -134,7 +133,7 @@ impl Enforcement {
     }
 }
 
-/// What a vCPU of a live run was delivered, whether or not its guest tells anything.
+/// What a vCPU of a live run was delivered, whether or not its guest reports anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delivery {
     /// Periods of its budget that passed; 0 where it has none.
@@ -146,7 +145,7 @@ pub struct Delivery {
     pub longest_without_ns: u64,
     /// How long it waited for the processor each time that it came to it, ready and allowed to run; several
     /// times between two looks count as their mean. Empty for a process of several threads.
-    pub wait: Recorder,
+    pub wait: Histogram,
 }
 
 impl Delivery {
@@ -177,30 +176,6 @@ impl Misses {
     /// Jobs due that met no disturbance.
     pub fn ours_due(&self) -> u64 {
         self.all.due.saturating_sub(self.disturbed.due)
-    }
-}
-
-impl Results {
-    /// Late jobs by whether they met a disturbance; `None` where that was measured of no task.
-    pub fn misses(&self) -> Option<Misses> {
-        let mut misses = None;
-        for (jobs, disturbed) in self.tasks.iter().filter_map(|task| Some((&task.jobs, task.disturbed?))) {
-            let sum: &mut Misses = misses.get_or_insert_default();
-            sum.all.due += jobs.due;
-            sum.all.missed += jobs.missed;
-            sum.disturbed.due += disturbed.due;
-            sum.disturbed.missed += disturbed.missed;
-        }
-        misses
-    }
-
-    /// Jobs that missed their deadlines and met no disturbance of the machine; where that was not measured,
-    /// all that missed.
-    pub fn missed_undisturbed(&self) -> u64 {
-        let of = |(jobs, disturbed): (&JobStats, Option<DisturbedJobs>)| {
-            jobs.missed.saturating_sub(disturbed.unwrap_or_default().missed)
-        };
-        self.tasks.iter().map(|task| of((&task.jobs, task.disturbed))).sum()
     }
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::JobStats;
-use crate::recorder::Recorder;
+use crate::histogram::Histogram;
 
 /// A part of a packet's way. The parts of a packet, or of a request and its answer together, add up to its
 /// latency.
@@ -88,7 +88,7 @@ pub struct SegmentResult {
     /// Which part.
     pub segment: Segment,
     /// The time in it, for each latency that was counted.
-    pub time: Recorder,
+    pub time: Histogram,
 }
 
 /// What a request spent its time with in a Linux host's network stack, finer than segments. Each is the cost
@@ -238,7 +238,7 @@ pub struct HostPartResult {
     /// Which part.
     pub part: HostPart,
     /// The time in it, for each request that was answered.
-    pub time: Recorder,
+    pub time: Histogram,
 }
 
 /// Packets that were dropped, by reason.
@@ -328,7 +328,7 @@ pub struct FlowResult {
     pub retransmissions: u64,
     /// From creation to reception; of `ping` and `request` from the request's creation to the answer's
     /// reception.
-    pub latency: Recorder,
+    pub latency: Histogram,
     /// Where that time went. A segment in which no packet spent any time is left out.
     pub segments: Vec<SegmentResult>,
     /// What the segments of a Linux host's network stack consist of.

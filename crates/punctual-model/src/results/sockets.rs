@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::recorder::Recorder;
+use crate::histogram::Histogram;
 
 /// The thread that made a domain's socket calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub struct SocketsResult {
     pub sent_bytes: u64,
     /// Bytes that the guest received.
     pub received_bytes: u64,
-    /// Changes of sockets that the guest was told of.
+    /// Changes of sockets that were reported to the guest.
     pub events: u64,
     /// Interrupts raised.
     pub interrupts: u64,
@@ -30,16 +30,16 @@ pub struct SocketsResult {
     pub held_up: u64,
     /// Of each datagram to the guest: from the host's network stack, which stamps it when it comes in, until
     /// the guest has it.
-    pub host_receive: Recorder,
+    pub host_receive: Histogram,
     /// Of those that were answered: from then until the guest's call that answers is taken up.
-    pub guest: Recorder,
+    pub guest: Histogram,
     /// Of the answers: how long the call took, through the host's network stack.
-    pub host_send: Recorder,
+    pub host_send: Histogram,
 }
 
 impl SocketsResult {
     /// The segments of a request in order, with their names.
-    pub fn segments(&self) -> [(&'static str, &Recorder); 3] {
+    pub fn segments(&self) -> [(&'static str, &Histogram); 3] {
         [("host receive", &self.host_receive), ("guest", &self.guest), ("host send", &self.host_send)]
     }
 }

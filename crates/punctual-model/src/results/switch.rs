@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::recorder::Recorder;
+use crate::histogram::Histogram;
 
 /// The switch that was a network's driver domain in a live run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -109,7 +109,7 @@ pub struct PortResult {
     #[serde(default)]
     pub queued: u64,
     /// How long its frames were inside the switch.
-    pub latency: Recorder,
+    pub latency: Histogram,
 }
 
 /// Frames of a port that were dropped, by reason.

@@ -29,14 +29,14 @@ struct Pool {
 }
 
 /// A machine after the commands of an exported script.
-pub struct Xen {
+pub(crate) struct Xen {
     pools: BTreeMap<String, Pool>,
     domains: BTreeMap<String, Domain>,
 }
 
 impl Xen {
     /// Runs `apply.sh` where the domains of `host` run in Pool-0.
-    pub fn after(files: &[ExportFile], host: &Host) -> Xen {
+    pub(crate) fn after(files: &[ExportFile], host: &Host) -> Xen {
         let vcpu = || Vcpu { period_us: 10_000, budget_us: 4_000, extratime: true, hard: "all".into() };
         let domains = host.domains.iter().map(|d| {
             let vcpus = d.vcpus.clone().map(|_| vcpu()).collect();
@@ -107,7 +107,7 @@ impl Xen {
     }
 
     /// `xl cpupool-list -c; xl sched-rtds -v all; xl sched-credit; xl vcpu-list`.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         let mut out = format!("{:<19}CPU list\n", "Name");
         for (name, pool) in &self.pools {
             writeln!(out, "{name:<19}{}", pool.processors.join(",")).unwrap();

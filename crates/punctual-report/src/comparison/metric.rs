@@ -1,7 +1,7 @@
 //! What is compared: metrics of domains, tasks, vCPUs and pools, exact.
 
 use punctual_model::results::{DropCounts, JobStats, PacketCounts, PortResult, SwitchResult, TaskResult};
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 use punctual_sched::Duration;
 use serde::Serialize;
 
@@ -21,9 +21,7 @@ pub enum Metric {
     Max,
     /// Share of a processor, by vCPU.
     Cpu,
-    /// Exhausted budgets, by vCPU.
     Exhaustions,
-    /// Scheduling decisions, by pool.
     Decisions,
     /// Context switches, by pool; not of live runs, where they are not measured.
     Switches,
@@ -50,7 +48,6 @@ pub enum Metric {
 pub enum Value {
     /// Part and whole; in millionths.
     Share(u64, u64),
-    /// A length of time; in ns.
     Time(Duration),
     /// A count and the time in which it was counted; in thousandths per second.
     Rate(u64, Duration),
@@ -142,7 +139,7 @@ impl Metric {
     }
 
     /// Is a difference judged by itself, not in relation to the first value?
-    pub fn is_share(self) -> bool {
+    pub(crate) fn is_share(self) -> bool {
         self.unit() == "ppm"
     }
 
@@ -186,7 +183,7 @@ impl Metric {
         let vcpu = || results.vcpus.iter().find(|vcpu| vcpu.name == entity);
         let pool = || results.pools.iter().find(|pool| pool.name == entity);
         let enforcement = || pool()?.enforcement.as_ref();
-        let p99 = |of: &Recorder| (of.count() > 0).then(|| Value::Time(of.quantile_ppm(990_000)));
+        let p99 = |of: &Histogram| (of.count() > 0).then(|| Value::Time(of.quantile_ppm(990_000)));
         let latency = || latency(results, entity).filter(|of| of.count() > 0);
         let rate = |mut counts: Counts<'_>| {
             counts.find(|(name, _)| name == entity).map(|(_, count)| Value::Rate(count, time))
@@ -217,14 +214,13 @@ impl Metric {
 }
 
 /// Latencies of a flow, or response times of a chain.
-fn latency<'a>(results: &'a Results, entity: &str) -> Option<&'a Recorder> {
+fn latency<'a>(results: &'a Results, entity: &str) -> Option<&'a Histogram> {
     let flow = results.flows.iter().find(|flow| flow.name == entity).map(|flow| &flow.latency);
     flow.or_else(|| {
         results.chains.iter().find(|chain| chain.name == entity).map(|chain| &chain.jobs.response)
     })
 }
 
-/// Names with counts.
 type Counts<'a> = Box<dyn Iterator<Item = (String, u64)> + 'a>;
 
 /// Packets that were delivered: of flows and chains, and of ports.
@@ -266,7 +262,7 @@ fn ports(results: &Results) -> impl Iterator<Item = (String, &PortResult)> {
 }
 
 /// A task with its parent, unique in a host.
-pub fn task_name(task: &TaskResult) -> String {
+pub(super) fn task_name(task: &TaskResult) -> String {
     format!("{}/{}", task.parent, task.name)
 }
 
@@ -289,7 +285,6 @@ impl Value {
         }
     }
 
-    /// How far this value is from `first`.
     pub fn difference(self, first: &Value) -> Difference {
         let (value, first) = (i128::from(self.exact()), i128::from(first.exact()));
         let absolute = value - first;
@@ -300,7 +295,6 @@ impl Value {
         Difference { absolute, relative_ppm }
     }
 
-    /// For people.
     pub fn show(self) -> String {
         match self {
             Value::Share(part, whole) => fmt_share(part, whole),
@@ -310,7 +304,7 @@ impl Value {
     }
 
     /// The difference to `first` for people: percentage points of shares, else percent of `first`.
-    pub fn show_difference(self, first: &Value) -> String {
+    pub(crate) fn show_difference(self, first: &Value) -> String {
         let difference = self.difference(first);
         match (self, difference.relative_ppm) {
             _ if difference.absolute == 0 => "0".into(),
@@ -327,7 +321,7 @@ impl Value {
 }
 
 /// Millionths in percent with one decimal and a sign, never 0 for what is not.
-pub fn signed_percent(ppm: i128) -> String {
+pub(crate) fn signed_percent(ppm: i128) -> String {
     let sign = if ppm < 0 { '-' } else { '+' };
     let permille = (ppm.unsigned_abs() + 500) / 1000;
     match permille {

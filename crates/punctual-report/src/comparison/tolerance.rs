@@ -2,31 +2,18 @@
 
 use super::metric::{Metric, Value, signed_percent};
 
-/// Limits by metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tolerances(Vec<(Metric, u64)>);
 
 /// Why a text is no tolerances.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToleranceError {
-    /// A part is not of the form that is expected.
     #[error("`{part}`: expected METRIC<=N%, for example p99<=20%")]
-    Malformed {
-        /// The part.
-        part: String,
-    },
-    /// There is no such metric.
+    Malformed { part: String },
     #[error("there is no metric `{name}`, expected one of {}{}", names().join(", "), hint(.name))]
-    UnknownMetric {
-        /// The name.
-        name: String,
-    },
-    /// A metric has two limits.
+    UnknownMetric { name: String },
     #[error("`{}` has two limits", .metric.name())]
-    TwoLimits {
-        /// The metric.
-        metric: Metric,
-    },
+    TwoLimits { metric: Metric },
 }
 
 fn names() -> [&'static str; Metric::ALL.len()] {

@@ -19,7 +19,7 @@ const ROWS_MAX: usize = 10;
 const CAUSES_MAX: usize = 4;
 
 /// The section; none where no result has blame.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let tasks: Vec<Vec<(&TaskResult, &TaskBlame)>> =
         page.columns.iter().map(|column| worst_tasks(&column.results)).collect();
     // A cause has the same colour in all results.
@@ -73,12 +73,11 @@ fn worst_tasks(results: &Results) -> Vec<(&TaskResult, &TaskBlame)> {
     tasks
 }
 
-/// The jobs that stand for a task.
+/// The jobs shown for a task.
 fn sum_of(blame: &TaskBlame) -> &BlameSum {
     if blame.late.jobs > 0 { &blame.late } else { &blame.slowest }
 }
 
-/// Those that any of the tasks has.
 fn causes_of<'t>(tasks: impl Iterator<Item = &'t (&'t TaskResult, &'t TaskBlame)>) -> Vec<Cause> {
     let sums: Vec<&BlameSum> = tasks.map(|(_, blame)| sum_of(blame)).collect();
     Cause::ALL.into_iter().filter(|of| sums.iter().any(|sum| sum.time_ns(*of) > 0)).collect()

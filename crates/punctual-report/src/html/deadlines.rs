@@ -16,7 +16,7 @@ use crate::format::{fmt_count, fmt_duration, fmt_ns};
 const SCALE_MAX: u64 = 2500;
 
 /// The section; nothing when no job was due anywhere.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let due = |column: &Column| column.results.tasks.iter().any(|task| task.jobs.due > 0);
     if !page.columns.iter().any(due) {
         return None;
@@ -44,8 +44,8 @@ fn responses(columns: &[Column], guarantees: &Guarantees) -> Markup {
         p.note {
             "Each row is scaled to the task's own deadline. The line reaches from the shortest to the \
              longest response measured, the box from the median to the 99th percentile; the diamond is the \
-             bound that the analysis guarantees. Nothing may lie beyond the deadline, and no response beyond \
-             its diamond."
+             bound that the analysis guarantees. Nothing should lie beyond the deadline, and no response \
+             beyond its diamond."
         }
         @for (column, table) in tables.filter(|(_, table)| !table.is_empty()) {
             @if columns.len() == 1 {
@@ -131,7 +131,6 @@ fn bar(missed: u64, due: u64) -> Markup {
     }
 }
 
-/// Tasks and chains.
 fn misses_by_task(results: &Results) -> Markup {
     let tasks = results.tasks.iter().map(|task| (format!("{}/{}", task.parent, task.name), &task.jobs));
     let chains = results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs));

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use punctual_model::results::{JobStats, SegmentResult, UnitCounts};
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 
 use super::markup::{Cell, Section, Table, details};
 use super::page::Page;
@@ -10,8 +10,7 @@ use super::verdict::chain_name;
 use crate::Column;
 use crate::format::{fmt_count, fmt_ns, fmt_share};
 
-/// The section.
-pub fn section(page: &Page<'_>) -> Section {
+pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! { @for column in page.columns { (of_column(column, page.columns.len() > 1)) } };
     Section::new("details", "All numbers", body)
 }
@@ -39,13 +38,12 @@ fn of_column(column: &Column, with_heading: bool) -> Markup {
     }
 }
 
-/// A count, `-` where it was not measured.
 fn count(n: impl Into<Option<u64>>) -> Cell {
     Cell::number(n.into().map_or_else(|| "-".into(), fmt_count))
 }
 
 /// A property of a distribution, `-` where it counted nothing.
-fn latency(of: &Recorder, ns: u64) -> Cell {
+fn latency(of: &Histogram, ns: u64) -> Cell {
     if of.count() == 0 { Cell::number("-") } else { duration(ns) }
 }
 
@@ -230,12 +228,12 @@ fn enforcement(results: &Results) -> Table {
     ];
     let mut table = Table::new("Enforcement: all metrics", "Pool", &columns);
     for (pool, done) in results.pools.iter().filter_map(|pool| Some((pool, pool.enforcement.as_ref()?))) {
-        let latency = |of: &punctual_model::Recorder, ns: u64| match of.count() {
+        let latency = |of: &punctual_model::Histogram, ns: u64| match of.count() {
             0 => Cell::number("-"),
             _ => duration(ns),
         };
-        let p99 = |of: &punctual_model::Recorder| latency(of, of.quantile_ppm(990_000).as_ns());
-        let most = |of: &punctual_model::Recorder| latency(of, of.max().as_ns());
+        let p99 = |of: &punctual_model::Histogram| latency(of, of.quantile_ppm(990_000).as_ns());
+        let most = |of: &punctual_model::Histogram| latency(of, of.max().as_ns());
         let cells = [
             count(done.looks),
             Cell::number(fmt_share(done.enforcer_ns, done.session_ns)),

@@ -1,7 +1,7 @@
 //! Distributions: cumulative, by percentile, and in numbers.
 
 use maud::{Markup, html};
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::results::TaskResult;
 
 use super::markup::{Cell, Section, Table, details};
@@ -18,7 +18,7 @@ const FIGURES_MAX: usize = 24;
 const NAMED_MAX: usize = 4;
 
 /// The section; nothing when no job finished.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let groups = groups(page.columns);
     if !page.columns.iter().flat_map(|column| &column.results.tasks).any(has_finished) {
         return None;
@@ -89,7 +89,12 @@ fn by_task(column: &Column, domain: &str) -> Markup {
 }
 
 /// A figure of as many lines as are legible: those with the longest tail, in their own order.
-pub fn legible(name: Option<&str>, [one, many]: [&str; 2], of: Quantity, mut lines: Vec<Line<'_>>) -> Markup {
+pub(crate) fn legible(
+    name: Option<&str>,
+    [one, many]: [&str; 2],
+    of: Quantity,
+    mut lines: Vec<Line<'_>>,
+) -> Markup {
     let all = lines.len();
     let mut note = String::new();
     if all > LINES_MAX {
@@ -106,10 +111,10 @@ pub fn legible(name: Option<&str>, [one, many]: [&str; 2], of: Quantity, mut lin
 
 /// A line for each result. Its colour is that of its place on the page, whether or not others are here too.
 fn by_column(columns: &[Column], group: &Group<'_>, groups: &[Group<'_>]) -> Markup {
-    let merged: Vec<(Recorder, u64)> = columns
+    let merged: Vec<(Histogram, u64)> = columns
         .iter()
         .map(|column| {
-            let (mut response, mut unfinished) = (Recorder::new(), 0u64);
+            let (mut response, mut unfinished) = (Histogram::new(), 0u64);
             for task in column.results.tasks.iter().filter(|task| group.has(task)) {
                 response.merge(&task.jobs.response);
                 unfinished = unfinished.saturating_add(task.jobs.unfinished());
@@ -148,7 +153,7 @@ fn name(columns: &[Column], group: &Group<'_>, groups: &[Group<'_>]) -> String {
 }
 
 /// Two plots, their legend, and their numbers; of everything there is when `name` does not say of what.
-pub fn figure(name: Option<&str>, what: &str, of: Quantity, note: &str, lines: &[Line<'_>]) -> Markup {
+pub(super) fn figure(name: Option<&str>, what: &str, of: Quantity, note: &str, lines: &[Line<'_>]) -> Markup {
     let title = name.map_or_else(|| of.title.to_owned(), |name| format!("{} of {name}", of.title));
     let alternative = format!("{title}; the table below has the numbers");
     html! {

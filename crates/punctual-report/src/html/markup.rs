@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use maud::{Markup, PreEscaped, Render, html};
 
 /// JSON that may stand in a script element: nothing in it can end the element.
-pub fn script_json(value: &impl serde::Serialize) -> Markup {
+pub(crate) fn script_json(value: &impl serde::Serialize) -> Markup {
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -22,7 +22,7 @@ pub fn script_json(value: &impl serde::Serialize) -> Markup {
 }
 
 /// A cell of a [`Table`].
-pub enum Cell {
+pub(super) enum Cell {
     /// To the left.
     Text(Markup),
     /// To the right.
@@ -30,13 +30,11 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Text or markup.
-    pub fn text(text: impl Render) -> Self {
+    pub(super) fn text(text: impl Render) -> Self {
         Cell::Text(text.render())
     }
 
-    /// A number with its unit.
-    pub fn number(text: impl Render) -> Self {
+    pub(super) fn number(text: impl Render) -> Self {
         Cell::Number(text.render())
     }
 }
@@ -53,10 +51,9 @@ struct Row {
 }
 
 /// A table whose rows begin with their names.
-pub struct Table {
+pub(super) struct Table {
     /// What it shows; read out, and printed above the table unless a heading says it.
     pub caption: String,
-    /// What the rows are.
     kind: String,
     columns: Vec<String>,
     rows: Vec<Row>,
@@ -64,7 +61,7 @@ pub struct Table {
 
 impl Table {
     /// A table without rows. `kind` heads the names of the rows, `columns` head what follows them.
-    pub fn new(caption: impl Into<String>, kind: &str, columns: &[&str]) -> Self {
+    pub(super) fn new(caption: impl Into<String>, kind: &str, columns: &[&str]) -> Self {
         Table {
             caption: caption.into(),
             kind: kind.to_owned(),
@@ -74,28 +71,27 @@ impl Table {
     }
 
     /// Adds a column to the right.
-    pub fn column(&mut self, name: impl Into<String>) {
+    pub(super) fn column(&mut self, name: impl Into<String>) {
         self.columns.push(name.into());
     }
 
     /// Adds a row; it has a cell for each column.
-    pub fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = Cell>) {
+    pub(super) fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(Row { name: name.into(), cells: cells.into_iter().collect() });
     }
 
     /// Number of rows.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Has it no row?
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Rows as columns and columns as rows, which are of `kind`.
     #[must_use]
-    pub fn transposed(self, kind: &str) -> Self {
+    pub(crate) fn transposed(self, kind: &str) -> Self {
         let mut table = Table::new(self.caption, kind, &[]);
         table.rows = self.columns.into_iter().map(|name| Row { name, cells: Vec::new() }).collect();
         for row in self.rows {
@@ -109,11 +105,10 @@ impl Table {
 
     /// As it is, or transposed when it has many columns of results under each other's names.
     #[must_use]
-    pub fn upright(self, results: usize) -> Self {
+    pub(crate) fn upright(self, results: usize) -> Self {
         if results > 5 { self.transposed("Result") } else { self }
     }
 
-    /// Does a column hold numbers?
     fn has_numbers(&self, column: usize) -> bool {
         self.rows.iter().any(|row| matches!(row.cells.get(column), Some(Cell::Number(_))))
     }
@@ -155,13 +150,12 @@ impl Render for Table {
 }
 
 /// What can be unfolded, closed at first.
-pub fn details(summary: &str, content: impl Render) -> Markup {
+pub(super) fn details(summary: &str, content: impl Render) -> Markup {
     html! { details { summary { (summary) } (content) } }
 }
 
 /// A section with a heading that the navigation leads to.
-pub struct Section {
-    /// Its fragment.
+pub(super) struct Section {
     pub id: &'static str,
     /// Its name where there is little room.
     pub link: &'static str,
@@ -170,14 +164,13 @@ pub struct Section {
 }
 
 impl Section {
-    /// A section.
-    pub fn new(id: &'static str, title: &'static str, body: Markup) -> Self {
+    pub(super) fn new(id: &'static str, title: &'static str, body: Markup) -> Self {
         Section { id, title, link: title, body }
     }
 
     /// With a shorter name for the navigation.
     #[must_use]
-    pub fn called(self, link: &'static str) -> Self {
+    pub(super) fn called(self, link: &'static str) -> Self {
         Section { link, ..self }
     }
 }
@@ -195,7 +188,7 @@ impl Render for Section {
 }
 
 /// `part` of `whole` in percent with one decimal, for positions and widths: `43.2`; at most `100.0`.
-pub fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     let permille = match whole {
         0 => 0,
         _ => (u128::from(part) * 1000 / u128::from(whole)).min(1000) as u64,

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use punctual_model::results::{ChainResult, FlowResult, HostPart, PacketCounts, Segment, SegmentResult};
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 use punctual_sched::Duration;
 
 use super::latency::{figure, legible};
@@ -15,7 +15,7 @@ use crate::Column;
 use crate::format::{fmt_bandwidth, fmt_count, fmt_duration, fmt_ns, fmt_share};
 
 /// The section, when there are flows or chains.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let columns = page.columns;
     let has_packets = |results: &Results| !results.flows.is_empty() || !results.chains.is_empty();
     if !columns.iter().any(|column| has_packets(&column.results)) {
@@ -92,8 +92,8 @@ struct Way<'a> {
     flow: String,
     result: &'a str,
     parts: &'a [SegmentResult],
-    /// Of a packet; a chain's packets have a latency each, which nobody counted as a whole.
-    latency: Option<&'a Recorder>,
+    /// The latency of a packet; a chain's packets have one each, but no common one.
+    latency: Option<&'a Histogram>,
 }
 
 impl Way<'_> {
@@ -182,7 +182,7 @@ fn segments(columns: &[Column]) -> Markup {
 }
 
 /// What `flow`'s requests spent on a part of their way through a Linux host.
-fn time_of<'a>(results: &'a Results, flow: &str, part: HostPart) -> Option<&'a Recorder> {
+fn time_of<'a>(results: &'a Results, flow: &str, part: HostPart) -> Option<&'a Histogram> {
     let flow = results.flows.iter().find(|of| of.name == flow)?;
     flow.parts.iter().find(|of| of.part == part).map(|of| &of.time)
 }
@@ -239,7 +239,7 @@ fn part_table(columns: &[Column], flow: &str, whole: u64) -> Table {
                 );
             }
             times => {
-                let means = times.iter().map(|time| figure(time.map_or(Duration::ZERO, Recorder::mean)));
+                let means = times.iter().map(|time| figure(time.map_or(Duration::ZERO, Histogram::mean)));
                 table.row(part.name(), segment.chain(means));
             }
         }
@@ -270,7 +270,7 @@ fn dropped(packets: &PacketCounts) -> Cell {
     })
 }
 
-fn quantiles(of: &Recorder) -> impl Iterator<Item = Cell> {
+fn quantiles(of: &Histogram) -> impl Iterator<Item = Cell> {
     let values = [of.quantile_ppm(500_000), of.quantile_ppm(990_000), of.quantile_ppm(999_000), of.max()];
     let is_empty = of.count() == 0;
     values.into_iter().map(move |value| Cell::number(if is_empty { "-".into() } else { fmt_duration(value) }))

@@ -5,7 +5,6 @@ use punctual_model::Guarantees;
 use crate::Column;
 use crate::timeline::Timeline;
 
-/// What a page shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
     /// Results side by side; at least one.

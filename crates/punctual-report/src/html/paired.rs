@@ -11,7 +11,7 @@ use crate::Column;
 use crate::format::{fmt_duration, fmt_share};
 
 /// The section, when there are results of both kinds with tasks in common.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let of = |source| page.columns.iter().filter(move |column| column.results.source == source);
     let first = of(Source::Simulation).next()?;
     // The simulation of the same policies, such as a replay; otherwise the first one.

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 
 use crate::format::{fmt_count, fmt_ns};
 
@@ -18,17 +18,15 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 42.0;
 const BOTTOM: f64 = 52.0;
 /// Colours of the style sheet.
-pub const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
 /// Cumulative shares at which a line has a marker, in millionths.
 const MARKED: [u32; 4] = [500_000, 900_000, 990_000, 999_000];
 
 /// A distribution with its name in the legend.
-pub struct Line<'a> {
-    /// Name.
+pub(super) struct Line<'a> {
     pub name: String,
-    /// Durations.
-    pub of: &'a Recorder,
+    pub of: &'a Histogram,
     /// Its colour, dashes and marker: those of the same thing in every plot of the page.
     pub style: usize,
     /// What no duration should exceed.
@@ -39,7 +37,7 @@ pub struct Line<'a> {
 
 impl<'a> Line<'a> {
     /// What has no deadline and always comes to an end.
-    pub fn new(name: impl Into<String>, style: usize, of: &'a Recorder) -> Self {
+    pub(super) fn new(name: impl Into<String>, style: usize, of: &'a Histogram) -> Self {
         Line { name: name.into(), of, style, deadline_ns: None, unfinished: 0 }
     }
 
@@ -74,7 +72,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The deadline of all lines, where they have the same.
 fn common_deadline(lines: &[Line<'_>]) -> Option<u64> {
     let first = lines.first()?.deadline_ns?;
     lines.iter().all(|line| line.deadline_ns == Some(first)).then_some(first)
@@ -82,26 +79,20 @@ fn common_deadline(lines: &[Line<'_>]) -> Option<u64> {
 
 /// What a distribution is of, in the words of a plot.
 #[derive(Clone, Copy)]
-pub struct Quantity {
-    /// As a title: `Response times`.
+pub(super) struct Quantity {
     pub title: &'static str,
-    /// On the axis of values.
     pub value: &'static str,
-    /// What is counted.
     pub counted: &'static str,
 }
 
-/// Of chains.
-pub const END_TO_END: Quantity = Quantity {
+pub(crate) const END_TO_END: Quantity = Quantity {
     title: "End-to-end response times",
     value: "from the first release to the last end, log scale",
     counted: "share of runs",
 };
-/// Of jobs.
-pub const RESPONSE: Quantity =
+pub(crate) const RESPONSE: Quantity =
     Quantity { title: "Response times", value: "response time, log scale", counted: "share of jobs" };
-/// Of packets.
-pub const LATENCY: Quantity =
+pub(super) const LATENCY: Quantity =
     Quantity { title: "Latency", value: "latency, log scale", counted: "share of packets" };
 
 /// A point or path coordinate with one decimal.
@@ -131,7 +122,7 @@ impl Log {
             .flat_map(|decade| [1, 2, 5].map(|digit: u64| digit.checked_mul(10u64.pow(decade))))
             .flatten()
             .collect();
-        // Nothing lies on the edge, where a line could not be told from the axis.
+        // Nothing lies on the edge, where a line would be indistinguishable from the axis.
         let first =
             steps.iter().rposition(|step| step + step / 20 <= least).unwrap_or(0).min(steps.len() - 2);
         let last =
@@ -275,12 +266,11 @@ fn line(index: usize, steps: &Steps, markers: impl Iterator<Item = (f64, f64)>) 
 /// A deadline as a stroke through the plot: named where all lines have it, otherwise in the colour of its
 /// line.
 fn deadlines(lines: &[Line<'_>], scale: &Log, is_upright: bool) -> Markup {
-    let stroke = |ns: u64| match is_upright {
-        true => {
+    let stroke = |ns: u64| {
+        if is_upright {
             let (x, top, bottom) = (coordinate(x_at(scale.place(ns))), y_at(1.0), coordinate(y_at(0.0)));
             format!("M{x} {}V{bottom}", coordinate(top - 5.0))
-        }
-        false => {
+        } else {
             let (left, y, right) = (coordinate(x_at(0.0)), y_at(scale.place(ns)), coordinate(x_at(1.0)));
             format!("M{left} {}H{right}", coordinate(y))
         }
@@ -288,9 +278,10 @@ fn deadlines(lines: &[Line<'_>], scale: &Log, is_upright: bool) -> Markup {
     let name = |ns: u64| {
         let place = scale.place(ns);
         let label = format!("deadline {}", fmt_ns(ns));
-        let (x, y, anchor) = match is_upright {
-            true => (x_at(place), y_at(1.0) - 8.0, if place > 0.5 { "end" } else { "start" }),
-            false => (x_at(0.0) + 6.0, y_at(place) - 5.0, "start"),
+        let (x, y, anchor) = if is_upright {
+            (x_at(place), y_at(1.0) - 8.0, if place > 0.5 { "end" } else { "start" })
+        } else {
+            (x_at(0.0) + 6.0, y_at(place) - 5.0, "start")
         };
         html! { text.due x=(coordinate(x)) y=(coordinate(y)) text-anchor=(anchor) { (label) } }
     };
@@ -309,7 +300,7 @@ fn deadlines(lines: &[Line<'_>], scale: &Log, is_upright: bool) -> Markup {
 }
 
 /// Cumulative distributions: the share of values that a duration covers, the duration on a logarithmic scale.
-pub fn cumulative(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
+pub(crate) fn cumulative(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
     let scale = Log::over(lines);
     let draw = |drawn: &Line<'_>| {
         let of = drawn.of;
@@ -360,7 +351,6 @@ impl Nines {
         (-(1.0 - share).max(1.0 / count as f64).log10() / self.count).clamp(0.0, 1.0)
     }
 
-    /// Where ticks are, and their names.
     fn ticks(&self) -> Vec<(f64, String)> {
         let label = |nine: usize| match nine {
             0 => "0 %".to_owned(),
@@ -374,7 +364,7 @@ impl Nines {
 }
 
 /// Durations by percentile as HdrHistogram plots them: each nine takes the same room, so the tail is legible.
-pub fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
+pub(super) fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
     let scale = Log::over(lines);
     let nines = Nines::over(lines);
     let draw = |drawn: &Line<'_>| {
@@ -408,7 +398,7 @@ pub fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
 }
 
 /// The names of the lines, each beside a piece of it.
-pub fn legend(lines: &[Line<'_>]) -> Markup {
+pub(crate) fn legend(lines: &[Line<'_>]) -> Markup {
     let with_deadlines = common_deadline(lines).is_none();
     html! {
         ul.legend {
@@ -431,7 +421,7 @@ const STRIP: f64 = 54.0;
 const STRIP_LEFT: f64 = 84.0;
 
 /// A value that changes in steps over time: `(time, value)` from `from_ns` to `to_ns`, both in ns.
-pub fn step_strip(
+pub(crate) fn step_strip(
     title: &str,
     index: usize,
     (from_ns, to_ns): (u64, u64),
@@ -488,10 +478,10 @@ mod tests {
     use proptest::prelude::*;
     use punctual_sched::Duration;
 
-    fn recorder(values: &[u64]) -> Recorder {
-        let mut recorder = Recorder::new();
-        values.iter().for_each(|ns| recorder.record(Duration::from_ns(*ns)));
-        recorder
+    fn histogram(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        values.iter().for_each(|ns| histogram.record(Duration::from_ns(*ns)));
+        histogram
     }
 
     #[test]
@@ -503,7 +493,7 @@ mod tests {
     #[test]
     fn what_never_varies_is_drawn_between_the_axes() {
         for value in [1_000_000, 1_000_100, 999_900] {
-            let of = recorder(&[value; 3]);
+            let of = histogram(&[value; 3]);
             let place = Log::over(&[Line::new("a", 0, &of)]).place(value);
             assert!((0.05..0.95).contains(&place), "{value} at {place}");
         }
@@ -522,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_curve_with_jobs_that_never_finished_stops_below_all() {
-        let of = recorder(&[1_000_000, 2_000_000, 3_000_000]);
+        let of = histogram(&[1_000_000, 2_000_000, 3_000_000]);
         let svg = |unfinished| {
             let lines = [Line { unfinished, ..Line::new("a", 0, &of) }];
             (cumulative("a", RESPONSE, &lines).into_string(), legend(&lines).into_string())
@@ -539,7 +529,7 @@ mod tests {
 
     #[test]
     fn a_deadline_is_marked_and_named_where_all_lines_have_it() {
-        let of = recorder(&[1_000_000]);
+        let of = histogram(&[1_000_000]);
         let line = |style, ms: u64| Line { deadline_ns: Some(ms * 1_000_000), ..Line::new("a", style, &of) };
         for draw in [cumulative, percentiles] {
             let same = draw("a", RESPONSE, &[line(0, 5), line(1, 5)]).into_string();
@@ -565,7 +555,7 @@ mod tests {
             unfinished in prop_oneof![0u64..100, any::<u64>()],
             style in 0usize..40,
         ) {
-            let of = recorder(&values);
+            let of = histogram(&values);
             let line = || [Line { deadline_ns, unfinished, ..Line::new("a", style, &of) }];
             for svg in [cumulative("a", RESPONSE, &line()), percentiles("a", RESPONSE, &line())] {
                 let svg = svg.into_string();

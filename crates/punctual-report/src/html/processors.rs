@@ -10,22 +10,18 @@ use crate::Column;
 use crate::format::{fmt_ns, fmt_share};
 
 /// A part of a stacked bar.
-pub struct Part {
-    /// Name in the legend.
+pub(super) struct Part {
     pub name: String,
-    /// Its size.
     pub size: u64,
 }
 
 /// Bars of the same parts, each with its name; `whole` is the length of a full bar.
-pub struct Stack {
-    /// Name of the bar.
+pub(super) struct Stack {
     pub name: String,
     /// Parts in order; the same names in every bar.
     pub parts: Vec<Part>,
-    /// What a full bar stands for.
+    /// What a full bar means.
     pub whole: u64,
-    /// Numbers beside it.
     pub figures: Vec<String>,
 }
 
@@ -33,19 +29,15 @@ pub struct Stack {
 const NAMED: u64 = 14;
 
 /// What heads a table of [`stacked`] bars.
-pub struct Heads<'a> {
-    /// What it shows.
+pub(crate) struct Heads<'a> {
     pub caption: &'a str,
-    /// The names of the bars.
     pub kind: &'a str,
-    /// The bars.
     pub bars: &'a str,
-    /// The figures beside each bar.
     pub figures: &'a [&'a str],
 }
 
 /// Stacked bars with a legend and their numbers; `show` says a size of a whole in words.
-pub fn stacked(heads: &Heads<'_>, stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> Markup {
+pub(crate) fn stacked(heads: &Heads<'_>, stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> Markup {
     let Some(first) = stacks.first() else { return html! {} };
     let mut bars = Table::new(heads.caption, heads.kind, &[heads.bars]);
     heads.figures.iter().for_each(|name| bars.column(*name));
@@ -71,7 +63,7 @@ pub fn stacked(heads: &Heads<'_>, stacks: &[Stack], show: impl Fn(u64, u64) -> S
 }
 
 /// One bar; what it says stands elsewhere, too.
-pub fn bar(stack: &Stack) -> Markup {
+pub(super) fn bar(stack: &Stack) -> Markup {
     let is_wide = |size: u64| size.saturating_mul(100) >= stack.whole.saturating_mul(NAMED);
     html! {
         div.stack aria-hidden="true" {
@@ -92,8 +84,7 @@ fn class_of(name: &str, index: usize) -> String {
     }
 }
 
-/// The section.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let bodies: Vec<Markup> = page.columns.iter().filter_map(|column| of_column(column, page)).collect();
     if bodies.is_empty() {
         return None;
@@ -109,7 +100,6 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section::new("processors", "Where processor time went", body).called("Processor time"))
 }
 
-/// What a processor was there for.
 fn whole(processor: &ProcessorResult) -> u64 {
     let of_host = processor.host.unwrap_or_default();
     let parts = [of_host.others_ns, of_host.interrupts_ns, of_host.steal_ns, processor.idle_ns];
@@ -166,7 +156,7 @@ fn by_domain(results: &Results, label: &str) -> Table {
         .iter()
         .filter(|processor| processor.pool.is_some())
         .fold(0u64, |sum, processor| sum.saturating_add(whole(processor)));
-    // Nested domains' time is part of their outer domain's; tasks of pools stand for themselves.
+    // Nested domains' time is part of their outer domain's; tasks of pools have entries of their own.
     let mut shares: Vec<(String, u64)> =
         results.domains.iter().map(|domain| (domain.name.clone(), domain.cpu_time_ns)).collect();
     for task in &results.tasks {
@@ -186,8 +176,7 @@ fn by_domain(results: &Results, label: &str) -> Table {
     table
 }
 
-/// A share as a bar, and in words.
-pub fn share_bar(class: &str, part: u64, whole: u64) -> Markup {
+pub(crate) fn share_bar(class: &str, part: u64, whole: u64) -> Markup {
     html! {
         div.(class) {
             span aria-hidden="true" { i style={ "width:" (percent(part, whole)) "%" } {} }

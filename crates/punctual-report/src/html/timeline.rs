@@ -13,7 +13,6 @@ use crate::timeline::{Row, RowHeader, RowKind, Timeline, Use};
 
 /// Steps of the busiest budget in the printed strips.
 const STEPS_MAX: usize = 120;
-/// Strips of budgets.
 const STRIPS_MAX: usize = 16;
 
 /// What the script reads.
@@ -56,7 +55,7 @@ fn label_colours(timeline: &Timeline, colours: &HashMap<&str, usize>) -> Vec<usi
 }
 
 /// The section, when there is a trace.
-pub fn section(page: &Page<'_>) -> Option<Section> {
+pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let (label, timeline) = page.timeline?;
     let colours = colours(timeline);
     let encoded = timeline.encode();
@@ -77,7 +76,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
             "What executed when" @if page.columns.len() > 1 { " of " (label) }
             ", from " (fmt_ns(timeline.from_ns)) " to " (fmt_ns(timeline.to_ns)) ": "
             (fmt_count(timeline.items() as u64)) " items."
-            @if timeline.cut { " The run went on: more would have made the page too heavy." }
+            @if timeline.cut { " The run went on; showing more would make the page too large." }
         }
         (controls(timeline))
         (legend(timeline))
@@ -217,7 +216,7 @@ fn full_name(row: &Row) -> String {
 }
 
 /// Budgets over time as steps, for the begin of the timeline: readable on paper and without a script.
-pub fn budgets(page: &Page<'_>) -> Option<Section> {
+pub(super) fn budgets(page: &Page<'_>) -> Option<Section> {
     let (_, timeline) = page.timeline?;
     let colours = colours(timeline);
     let rows: Vec<&Row> = timeline.rows.iter().filter(|row| row.budget.len() > 1).collect();

@@ -17,14 +17,10 @@ const WARNINGS_MAX: usize = 4;
 
 /// A judgement: colour, mark and words, so that the colour is never alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Tone {
-    /// As it should be.
+pub(crate) enum Tone {
     Good,
-    /// Nothing to judge.
     Plain,
-    /// Not wrong, not certain.
     Warn,
-    /// Wrong.
     Bad,
 }
 
@@ -49,7 +45,7 @@ impl Tone {
 }
 
 /// A judgement in a word or two.
-pub fn pill(tone: Tone, text: &str) -> Markup {
+pub(crate) fn pill(tone: Tone, text: &str) -> Markup {
     html! { span.pill.(tone.class()) { span aria-hidden="true" { (tone.mark()) } " " (text) } }
 }
 
@@ -83,7 +79,7 @@ fn groups(results: &Results) -> Vec<Group> {
 }
 
 /// How a chain is called beside domains and tasks.
-pub fn chain_name(chain: &ChainResult) -> String {
+pub(crate) fn chain_name(chain: &ChainResult) -> String {
     format!("chain {}", chain.name)
 }
 
@@ -101,7 +97,7 @@ fn names(columns: &[Column]) -> Vec<String> {
 }
 
 /// Deadlines met or missed.
-pub fn measured(jobs: &JobStats) -> Markup {
+pub(super) fn measured(jobs: &JobStats) -> Markup {
     match (jobs.due, jobs.missed) {
         (0, _) => pill(Tone::Plain, "no deadline"),
         (_, 0) => pill(Tone::Good, "met"),
@@ -130,7 +126,7 @@ fn guaranteed(guarantees: &Guarantees, group: &str, has_deadlines: bool) -> Mark
 }
 
 /// The verdict: a sentence, then a row per domain.
-pub fn section(page: &Page<'_>) -> Section {
+pub(super) fn section(page: &Page<'_>) -> Section {
     let table = match page.columns {
         [one] => single(one, page.guarantees),
         several => side_by_side(several, page.guarantees).upright(several.len()),
@@ -188,7 +184,7 @@ fn unmeasured(page: &Page<'_>) -> Markup {
                         @if page.columns.len() > 1 { (column.label) ", " }
                         (domain.name) ": " (verdict.fault.words())
                     }
-                    p { (verdict.reason) ". What it did not tell of counts as missed." }
+                    p { (verdict.reason) ". Jobs that it did not report count as missed." }
                 }
             }
         }
@@ -198,7 +194,6 @@ fn unmeasured(page: &Page<'_>) -> Markup {
 /// The verdict in words.
 struct Sentence {
     lead: String,
-    /// May be empty.
     rest: String,
     tone: Tone,
 }
@@ -264,7 +259,7 @@ fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> Sentence {
         }
     }
     if !left_out.is_empty() {
-        rest += &format!(" It does not cover {}.", left_out.join(", "));
+        rest += &format!(" It leaves {} undecided.", left_out.join(", "));
     }
     let tone = if yes == all && left_out.is_empty() { Tone::Good } else { Tone::Warn };
     Sentence { lead, rest: rest.trim_start().to_owned(), tone }

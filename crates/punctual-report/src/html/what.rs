@@ -9,7 +9,7 @@ use super::page::Page;
 use crate::format::{fmt_count, fmt_ns};
 
 /// The policies of the pools, each once.
-pub fn policies(results: &Results) -> String {
+pub(super) fn policies(results: &Results) -> String {
     let mut names: Vec<&str> = Vec::new();
     for pool in &results.pools {
         if !names.contains(&pool.policy.as_str()) {
@@ -20,7 +20,7 @@ pub fn policies(results: &Results) -> String {
 }
 
 /// One line below the title.
-pub fn subtitle(page: &Page<'_>) -> String {
+pub(crate) fn subtitle(page: &Page<'_>) -> String {
     match page.columns {
         [one] => {
             let results = &one.results;
@@ -46,7 +46,7 @@ pub fn subtitle(page: &Page<'_>) -> String {
 }
 
 /// A row per result.
-pub fn section(page: &Page<'_>) -> Section {
+pub(super) fn section(page: &Page<'_>) -> Section {
     // One host's name is the page's title.
     let is_one_host = page.columns.iter().all(|column| column.results.host == page.columns[0].results.host);
     let host = (!is_one_host).then_some("Host");
@@ -96,7 +96,6 @@ fn how(results: &Results) -> String {
     }
 }
 
-/// A line for each pool.
 fn pools(pools: &[PoolResult]) -> Markup {
     html! {
         @for (i, pool) in pools.iter().enumerate() {

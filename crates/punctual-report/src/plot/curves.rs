@@ -7,7 +7,6 @@ use super::document::{COLOURS, Document, HEIGHT, WIDTH, escape, number};
 /// One line of a chart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// Its name in the legend.
     pub name: String,
     /// Points (x, y), x ascending. Points that are not finite are left out.
     pub points: Vec<(f64, f64)>,
@@ -16,9 +15,7 @@ pub struct Series {
 /// An axis from `min` to `max` with a labelled tick every `step`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// What is measured, with its unit.
     pub label: String,
-    /// Least value shown.
     pub min: f64,
     /// Greatest value shown; must exceed `min`.
     pub max: f64,
@@ -29,11 +26,8 @@ pub struct Axis {
 /// A chart of lines over a common x axis. Points outside the axes are drawn at the edge.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
-    /// Heading.
     pub title: String,
-    /// Horizontal axis.
     pub x: Axis,
-    /// Vertical axis.
     pub y: Axis,
     /// The lines, in the order of the legend.
     pub series: Vec<Series>,
@@ -65,7 +59,6 @@ impl Axis {
     }
 }
 
-/// The chart as an SVG document.
 pub fn svg(chart: &Chart) -> String {
     let mut out = Document::new(&chart.title);
     axes(chart, &mut out);

@@ -16,20 +16,16 @@ pub struct RangeColumn {
     pub quartiles: Option<(f64, f64)>,
     /// The thick line across: median or mean.
     pub middle: f64,
-    /// Single values.
     pub marks: Vec<f64>,
 }
 
 /// Columns over one axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RangeChart {
-    /// Heading.
     pub title: String,
-    /// What is measured, with its unit.
     pub y: String,
     /// Powers of ten at equal distances; values of zero or less lie on the lower edge.
     pub logarithmic: bool,
-    /// The columns, from the left.
     pub columns: Vec<RangeColumn>,
 }
 
@@ -112,12 +108,11 @@ pub fn ranges(chart: &RangeChart) -> String {
         let x = LEFT + width * (i as f64 + 0.5);
         draw(column, x.round() as i64, (width * 0.3).min(24.0).round() as i64, &scale, &mut out);
         let (x, y, label) = (x.round(), bottom + 20.0, escape(&column.label));
-        out.put(match turned {
-            false => format!(r#"<text class="muted" x="{x}" y="{y}" text-anchor="middle">{label}</text>"#),
-            true => {
-                let place = format!("translate({x} {y}) rotate(-45)");
-                format!(r#"<text class="muted" transform="{place}" text-anchor="end">{label}</text>"#)
-            }
+        out.put(if !turned {
+            format!(r#"<text class="muted" x="{x}" y="{y}" text-anchor="middle">{label}</text>"#)
+        } else {
+            let place = format!("translate({x} {y}) rotate(-45)");
+            format!(r#"<text class="muted" transform="{place}" text-anchor="end">{label}</text>"#)
         });
     }
     out.finish()

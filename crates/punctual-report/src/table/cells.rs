@@ -1,7 +1,7 @@
 //! What stands in cells: numbers of results as texts.
 
 use punctual_model::results::{JobStats, ProcessorResult, TaskResult};
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 use punctual_sched::Duration;
 
 use super::layout::{Value, blocks};
@@ -12,11 +12,10 @@ pub(super) fn miss_cell(jobs: &JobStats) -> Value {
 }
 
 /// A property of a distribution, `-` when that is empty.
-pub(super) fn latency(recorder: &Recorder, value: Duration) -> String {
-    if recorder.count() == 0 { "-".into() } else { fmt_duration(value) }
+pub(super) fn latency(histogram: &Histogram, value: Duration) -> String {
+    if histogram.count() == 0 { "-".into() } else { fmt_duration(value) }
 }
 
-/// Counts, `-` where they were not measured.
 pub(super) fn counts<const N: usize>(counts: [impl Into<Option<u64>>; N]) -> [Value; N] {
     counts.map(|count| Value::plain(count.into().map_or_else(|| "-".into(), fmt_count)))
 }
@@ -32,27 +31,27 @@ pub(super) fn count_and_rate(count: impl Into<Option<u64>>, time: Duration) -> [
 }
 
 /// A row per distribution that is not empty.
-pub(super) fn recorders<'a>(
+pub(super) fn histograms<'a>(
     what: &str,
-    of: impl Iterator<Item = (String, &'a Recorder)>,
+    of: impl Iterator<Item = (String, &'a Histogram)>,
     colour: bool,
 ) -> String {
-    let row = |(name, recorder): (String, &Recorder)| {
-        let quantile = |ppm| recorder.quantile_ppm(ppm);
+    let row = |(name, histogram): (String, &Histogram)| {
+        let quantile = |ppm| histogram.quantile_ppm(ppm);
         let durations = [
-            recorder.min(),
-            recorder.mean(),
-            recorder.stddev(),
+            histogram.min(),
+            histogram.mean(),
+            histogram.stddev(),
             quantile(500_000),
             quantile(990_000),
             quantile(999_000),
-            recorder.max(),
+            histogram.max(),
         ];
-        let mut row = vec![Value::plain(fmt_count(recorder.count()))];
+        let mut row = vec![Value::plain(fmt_count(histogram.count()))];
         row.extend(durations.map(|duration| Value::plain(fmt_duration(duration))));
         (name, row)
     };
-    let rows: Vec<_> = of.filter(|(_, recorder)| recorder.count() > 0).map(row).collect();
+    let rows: Vec<_> = of.filter(|(_, histogram)| histogram.count() > 0).map(row).collect();
     blocks(what, &["count", "min", "mean", "sd", "p50", "p99", "p99.9", "max"], &rows, colour)
 }
 

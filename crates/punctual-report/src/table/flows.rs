@@ -1,9 +1,9 @@
 //! Flows, chains and networks: what arrived, how late, and where the time went.
 
 use punctual_model::results::{FlowResult, HostPart, PacketCounts, Segment, SegmentResult, SocketsResult};
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 
-use super::cells::{counts, latency, miss_cell, recorders, time};
+use super::cells::{counts, histograms, latency, miss_cell, time};
 use super::layout::{Row, Value, blocks, lines};
 use crate::format::{fmt_bandwidth, fmt_count, fmt_duration};
 
@@ -70,7 +70,7 @@ pub(super) fn segments(results: &Results, colour: bool) -> String {
 }
 
 pub(super) fn latencies(results: &Results, colour: bool) -> String {
-    recorders("flow", results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)), colour)
+    histograms("flow", results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)), colour)
 }
 
 /// The mean of each part of requests through a Linux host's network stack: a row for each part, a column for
@@ -98,12 +98,12 @@ pub(super) fn parts(results: &Results, colour: bool) -> String {
 pub(super) fn segment_detail(results: &Results, colour: bool) -> String {
     let of = |name: &str, parts: &'_ [SegmentResult]| {
         let named = parts.iter().map(|part| (format!("{name}: {}", part.segment.name()), part.time.clone()));
-        named.collect::<Vec<(String, Recorder)>>()
+        named.collect::<Vec<(String, Histogram)>>()
     };
     let flows = results.flows.iter().flat_map(|flow| of(&flow.name, &flow.segments));
-    let all: Vec<(String, Recorder)> =
+    let all: Vec<(String, Histogram)> =
         flows.chain(results.chains.iter().flat_map(|chain| of(&chain.name, &chain.segments))).collect();
-    recorders("segment", all.iter().map(|(name, time)| (name.clone(), time)), colour)
+    histograms("segment", all.iter().map(|(name, time)| (name.clone(), time)), colour)
 }
 
 /// A row for each guest with sockets of its host.

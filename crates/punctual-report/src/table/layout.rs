@@ -133,8 +133,9 @@ pub(super) fn lines(text: &str, style: &str, colour: bool) -> String {
 }
 
 fn paint(text: &str, style: &str, colour: bool) -> String {
-    match colour && !style.is_empty() && !text.is_empty() {
-        true => format!("\u{1b}[{style}m{text}\u{1b}[0m"),
-        false => text.to_owned(),
+    if colour && !style.is_empty() && !text.is_empty() {
+        format!("\u{1b}[{style}m{text}\u{1b}[0m")
+    } else {
+        text.to_owned()
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn disturbed(results: Results) -> Results {
         vcpu.delivery =
             Some(Delivery { periods: 1_000, delivered: 1_000 - n, longest_without_ns: (9 + n) * MS, wait });
     }
-    let mut latency = Recorder::new();
+    let mut latency = Histogram::new();
     (1..200).for_each(|us| latency.record(Duration::from_us(us)));
     results.pools[0].enforcement = Some(Enforcement {
         looks: 9_876,
@@ -128,7 +128,7 @@ fn domain(d: usize, tasks: &[TaskResult]) -> DomainResult {
 }
 
 fn vcpu(d: usize, v: u64) -> VcpuResult {
-    let mut wake_latency = Recorder::new();
+    let mut wake_latency = Histogram::new();
     (1..500).for_each(|i| wake_latency.record(Duration::from_us(i * (v + 1))));
     VcpuResult {
         name: format!("{}.{v}", DOMAINS[d]),
@@ -210,9 +210,9 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
 /// The same with a network, a flow with losses, one without, and a chain that misses deadlines.
 pub(crate) fn with_packets(mut results: Results) -> Results {
     let distribution = |count: u64, most_us: u64| {
-        let mut recorder = Recorder::new();
-        (1..=count).for_each(|i| recorder.record(Duration::from_us(most_us * i / count)));
-        recorder
+        let mut histogram = Histogram::new();
+        (1..=count).for_each(|i| histogram.record(Duration::from_us(most_us * i / count)));
+        histogram
     };
     let segments = |parts: &[(Segment, u64)]| {
         let of = |&(segment, most_us)| SegmentResult { segment, time: distribution(200, most_us) };

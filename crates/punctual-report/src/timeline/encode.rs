@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::{RowKind, Timeline};
+use super::rows::{RowKind, Timeline};
 
 /// What a page needs to know before it reads the numbers.
 #[derive(Serialize, Debug)]
@@ -21,7 +21,6 @@ pub struct RowHeader<'a> {
 /// A timeline in base64 with the description of its rows.
 #[derive(Debug)]
 pub struct Encoded<'a> {
-    /// In the order of the rows.
     pub rows: Vec<RowHeader<'a>>,
     /// Per row, all in LEB128: slices as (begin less the end before, length, label), steps as (time less the
     /// one before, zigzag of value less the one before), jobs as (release less the one before, deadline less
@@ -32,11 +31,15 @@ pub struct Encoded<'a> {
 
 impl Timeline {
     /// Its compact form; the same timeline gives the same text.
-    pub fn encode(&self) -> Encoded<'_> {
+    pub(crate) fn encode(&self) -> Encoded<'_> {
         let mut bytes = Vec::new();
         let rows = self.rows.iter().map(|row| {
             let mut last = self.from_ns;
             for slice in &row.slices {
+                debug_assert!(
+                    last <= slice.begin_ns && slice.begin_ns < slice.end_ns,
+                    "slices do not overlap"
+                );
                 put(&mut bytes, slice.begin_ns - last);
                 put(&mut bytes, slice.end_ns - slice.begin_ns);
                 put(&mut bytes, slice.label.into());
@@ -44,6 +47,7 @@ impl Timeline {
             }
             let (mut at, mut value) = (self.from_ns, 0);
             for &(step_ns, left) in &row.budget {
+                debug_assert!(at <= step_ns, "steps of a budget ascend");
                 put(&mut bytes, step_ns - at);
                 put(&mut bytes, zigzag(left, value));
                 (at, value) = (step_ns, left);

@@ -5,43 +5,35 @@ use std::io::{self, Write};
 
 use prost::Message;
 
-use super::{Job, Row, RowKind, Slice, Timeline, Use};
+use super::rows::{Job, Row, RowKind, Slice, Timeline, Use};
 use crate::format::fmt_ns;
 use crate::perfetto::{EventType, TracePacket, TrackEvent};
 
-/// No packet of ours is longer by far: what says so is another kind of file.
+/// Far longer than any packet that Punctual writes; a longer one means another kind of file.
 const PACKET_MAX: usize = 1 << 24;
 
-/// What to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// From when on, in ns.
     pub from_ns: u64,
-    /// Until when, in ns.
     pub until_ns: u64,
-    /// After so many slices, steps and jobs the window ends.
+    /// The window ends after this many slices, steps and jobs.
     pub items_max: usize,
 }
 
 /// Why bytes are not a trace that can be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not a sequence of Perfetto packets.
-    #[error("not a Perfetto trace at byte {offset}; expected one that `--trace` has written")]
+    #[error("byte {offset} is not part of a Perfetto trace; expected a file written by `--trace`")]
     NotATrace {
         /// Where, in bytes from the begin.
         offset: u64,
     },
-    /// It ends within a packet.
     #[error("the trace ends in the middle of a packet")]
     Truncated,
-    /// Perfetto packets, but none of the tracks that Punctual writes.
-    #[error("no processor, vCPU or task in this trace; expected one that `--trace` of punctual has written")]
+    #[error("this trace has no processor, vCPU or task; expected a file written by punctual's `--trace`")]
     NoRows,
-    /// Nothing lies in the window.
     #[error("nothing to show from {} on: the trace ends at {}", fmt_ns(*.from_ns), fmt_ns(*.ends_ns))]
     EmptyWindow {
-        /// Its begin, in ns.
         from_ns: u64,
         /// Where the trace ends, in ns.
         ends_ns: u64,
@@ -410,7 +402,7 @@ impl Reader {
         rows
     }
 
-    /// The children of each track, and the tracks that are nobody's.
+    /// The children of each track, and the tracks without a parent.
     fn tree(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
         let mut children = vec![Vec::new(); self.tracks.len()];
         let mut roots = Vec::new();
@@ -455,7 +447,7 @@ fn sorted(tracks: &[Track], mut of: Vec<usize>) -> Vec<usize> {
     of
 }
 
-/// The trace does not say what a track stands for; the names of vCPUs do.
+/// The trace does not say what a track shows; the names of vCPUs do.
 fn kind_of(group: &str, name: &str) -> RowKind {
     let number = name.strip_prefix(group).and_then(|rest| rest.strip_prefix('.'));
     match number {

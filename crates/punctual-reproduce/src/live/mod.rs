@@ -11,12 +11,13 @@ use punctual_model::results::{JobStats, Results};
 use punctual_sched::Duration;
 use punctual_sched::servers::deferrable;
 
+use crate::error::Error;
 use crate::measures::number;
 use crate::papers;
+use crate::reproduction::{Outcome, Table};
 use crate::rt_xen::POLICIES;
-use crate::scenario::{MANAGER, Scenario, domain, miss_percent, most_urgent_task, set_utilisation};
+use crate::scenario::{MANAGER, Scenario, domain, miss_percent, most_urgent_task, set_utilization};
 use crate::target::{LiveOptions, Machine, Target, Variant};
-use crate::{Error, Outcome, Table};
 
 /// The experiments, in order.
 pub const EXPERIMENTS: [&str; 3] = ["fig5", "table2", "fig6"];
@@ -75,7 +76,7 @@ impl Experiments<'_> {
     ///
     /// # Errors
     /// As [`rt_xen`].
-    pub fn run(&mut self) -> Result<Outcome, Error> {
+    pub(crate) fn run(&mut self) -> Result<Outcome, Error> {
         let mut out = Outcome::default();
         for name in chosen(self.only, &EXPERIMENTS)? {
             out.tables.push(match name {
@@ -150,7 +151,7 @@ fn missed_by(results: &Results, name: &str) -> f64 {
     found.map_or(0.0, |domain| miss_percent(&domain.jobs))
 }
 
-/// s.5.2, Fig. 5, the 1 ms quantum: at which utilisation does the first deadline pass?
+/// s.5.2, Fig. 5, the 1 ms quantum: at which utilization does the first deadline pass?
 fn quantum(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
     let (seconds, column) = (experiments.seconds(), experiments.target.column());
     let mut table = Table::new(
@@ -207,7 +208,7 @@ fn isolation(experiments: &mut Experiments<'_>) -> Result<Table, Error> {
                 let d3 = domain(&host, "d3")?;
                 let task = most_urgent_task(&host, d3)
                     .ok_or_else(|| Error::Missing("domain d3 has no periodic task".into()))?;
-                set_utilisation(&mut host, task, OVERLOAD_PERCENT);
+                set_utilization(&mut host, task, OVERLOAD_PERCENT);
             }
             let live = experiments.target.run_host(&host, linux)?;
             let simulated = match linux {

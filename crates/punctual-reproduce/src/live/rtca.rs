@@ -6,18 +6,19 @@
 //! interference, as the paper's other numbers are predicted (`papers/rtca/calibration.toml`).
 
 use punctual_model::results::Results;
-use punctual_model::{Host, Recorder};
+use punctual_model::{Histogram, Host};
 use punctual_sched::Duration;
 use punctual_sched::credit;
 use punctual_sched::servers::deferrable;
 
 use super::{PacketExperiments, chosen, trusted};
+use crate::error::Error;
 use crate::measures::number;
 use crate::papers::{self, Rtca};
+use crate::reproduction::{Outcome, Table};
 use crate::rtca::{KERNELS, Kernel, LEVELS, ORIGINAL, RTCA};
 use crate::scenario::{Scenario, miss_percent};
 use crate::target::{LiveOptions, Variant};
-use crate::{Error, Outcome, Table};
 
 /// The experiments, in order.
 pub const EXPERIMENTS: [&str; 2] = ["table1", "fig10"];
@@ -66,9 +67,10 @@ struct Blocks {
 
 impl Blocks {
     fn new(quick: bool) -> Blocks {
-        match quick {
-            true => Blocks { block_ms: 500, rounds: 2, levels: &[0, 3, OUTSIDE] },
-            false => Blocks { block_ms: 1_000, rounds: 3, levels: &[0, 1, 2, 3, OUTSIDE] },
+        if quick {
+            Blocks { block_ms: 500, rounds: 2, levels: &[0, 3, OUTSIDE] }
+        } else {
+            Blocks { block_ms: 1_000, rounds: 3, levels: &[0, 1, 2, 3, OUTSIDE] }
         }
     }
 
@@ -106,9 +108,10 @@ impl Blocks {
 /// The flood of a noisy VM to the next one, or of a host outside to a noisy VM, as text of a host file. Hosts
 /// outside send short frames: the card's bandwidth, which only the simulator has, is not their limit.
 fn flood(noisy: usize, outside: bool) -> String {
-    let (from, to, bytes) = match outside {
-        true => (format!("h{noisy}"), noisy, 98),
-        false => (format!("n{noisy}"), noisy % NOISY + 1, 1514),
+    let (from, to, bytes) = if outside {
+        (format!("h{noisy}"), noisy, 98)
+    } else {
+        (format!("n{noisy}"), noisy % NOISY + 1, 1514)
     };
     format!(
         "kind = \"periodic\"\nfrom = \"{from}\"\nto = \"n{to}\"\nperiod = \"1ms\"\nburst = {BURST}\n\
@@ -187,7 +190,7 @@ impl Row<'_> {
     fn cells(&self) -> Vec<String> {
         let [live, base] = [self.level, 0].map(|level| round_trips(self.live, level));
         let simulated = round_trips(self.simulated, self.level);
-        let times = |times: &Recorder| [us(times, 500_000), us(times, 990_000), mean_us(times)];
+        let times = |times: &Histogram| [us(times, 500_000), us(times, 990_000), mean_us(times)];
         let ratio = |ppm| us(&live, ppm) / us(&base, ppm).max(f64::MIN_POSITIVE);
         let mut cells: Vec<String> = times(&live).map(number).into();
         cells.extend([500_000, 990_000].map(|ppm| number(ratio(ppm))));
@@ -205,18 +208,18 @@ fn is_flood(name: &str, level: usize) -> bool {
 }
 
 /// The round trips of a level, of all its blocks.
-fn round_trips(results: &Results, level: usize) -> Recorder {
+fn round_trips(results: &Results, level: usize) -> Histogram {
     let prefix = format!("probe{level}-");
-    let mut all = Recorder::new();
+    let mut all = Histogram::new();
     results.flows.iter().filter(|flow| flow.name.starts_with(&prefix)).for_each(|f| all.merge(&f.latency));
     all
 }
 
-fn us(times: &Recorder, ppm: u32) -> f64 {
+fn us(times: &Histogram, ppm: u32) -> f64 {
     times.quantile_ppm(ppm).as_ns() as f64 / 1e3
 }
 
-fn mean_us(times: &Recorder) -> f64 {
+fn mean_us(times: &Histogram) -> f64 {
     times.mean().as_ns() as f64 / 1e3
 }
 

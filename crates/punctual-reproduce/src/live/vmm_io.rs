@@ -5,18 +5,19 @@
 //! is the switch here, on a processor of its own: nothing of it waits behind the guests, and there is no
 //! event channel whose ports could be scanned in the wrong order, so the fix is no configuration.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
 use punctual_sched::{credit, sedf};
 
 use super::{PacketExperiments, chosen, trusted};
+use crate::error::Error;
 use crate::measures::{mean, number};
 use crate::papers::{self, VmmIo};
+use crate::reproduction::{Outcome, Table};
 use crate::scenario::Scenario;
 use crate::target::{LiveOptions, Variant};
 use crate::vmm_io::{CONFIGURATIONS, Configuration};
-use crate::{Error, Outcome, Table};
 
 /// The experiments.
 pub const EXPERIMENTS: [&str; 1] = ["ping"];
@@ -141,10 +142,10 @@ fn ping_row(
 ) -> Vec<String> {
     let of = |results: &Results| {
         let flow = results.flows.iter().find(|flow| flow.name == format!("ping{step}"));
-        flow.map_or_else(Recorder::new, |flow| flow.latency.clone())
+        flow.map_or_else(Histogram::new, |flow| flow.latency.clone())
     };
     let ms = |time: Duration| number(time.as_ns() as f64 / 1e6);
-    let times = |times: &Recorder| [times.mean(), times.stddev(), times.quantile_ppm(990_000)].map(ms);
+    let times = |times: &Histogram| [times.mean(), times.stddev(), times.quantile_ppm(990_000)].map(ms);
     let (live, simulated) = (of(live), of(simulated));
     let mut row = vec![configuration.id.to_string(), load.to_string()];
     row.extend(times(&live));

@@ -4,16 +4,18 @@
 //! tasks of 10 us here (the tool's own work for a wake-up), and a latency is the time from release to first
 //! instruction. What is simulated is the hypervisor's share of it: waiting for a processor, a budget, another
 //! vCPU. The guest kernel's own latency, interrupt delivery and the cost of switching on that board are not;
-//! the paper's run without a hypervisor tells how much the kernel alone takes.
+//! the paper's run without a hypervisor shows how much the kernel alone takes.
 
-use punctual_model::{Recorder, Results};
+use punctual_model::{Histogram, Results};
 use punctual_sched::Duration;
 
+use crate::error::Error;
 use crate::measures::number;
+use crate::options::Options;
 use crate::papers::{Listing, Nautilus};
-use crate::scenario::{Scenario, as_written, run_all};
+use crate::reproduction::{Outcome, Table};
+use crate::scenario::{Progress, Scenario, as_written, run_all};
 use crate::target::Target;
-use crate::{Error, Options, Outcome, Progress, Table};
 
 /// Domains that burn their processors: their hogs otherwise start after the end of the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,16 +71,13 @@ impl Config {
 }
 
 struct Measured {
-    latency: Recorder,
+    latency: Histogram,
     unfinished: u64,
     migrations_per_s: f64,
 }
 
 /// Runs every configuration idle, with the thin domain loaded, and with the guest loaded as well.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -> Result<Outcome, Error> {
     let scenarios: Vec<_> = CONFIGS.iter().map(|c| c.scenario(options.quick)).collect();
     let measured = run_all("cyclictest", &scenarios, progress, as_written, |_, results| measure(results))?;
     let mut out = Outcome::default();
@@ -117,9 +116,6 @@ pub fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -> Resul
 }
 
 /// Carries every configuration out in Xen, with `more` in each host file, beside simulation and paper.
-///
-/// # Errors
-/// When a run fails or a simulation stops.
 pub(crate) fn run_in_xen(
     target: &mut dyn Target,
     more: &'static str,
@@ -181,7 +177,7 @@ fn latencies(measured: &Measured) -> [String; 3] {
 
 fn measure(results: &Results) -> Measured {
     let threads = results.tasks.iter().filter(|t| t.parent == "domain-d");
-    let mut latency = Recorder::new();
+    let mut latency = Histogram::new();
     let mut unfinished = 0;
     for thread in threads {
         latency.merge(&thread.jobs.start_latency);

@@ -1,4 +1,4 @@
 //! RTDS on Nautilus: cyclictest and ping.
 
-pub mod cyclictest;
-pub mod ping;
+pub(crate) mod cyclictest;
+pub(crate) mod ping;

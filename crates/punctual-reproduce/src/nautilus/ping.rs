@@ -1,14 +1,16 @@
 //! Nautilus: ping latency through the driver domain under Credit, RTDS partitioned and RTDS global, at four
 //! loads.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
 use punctual_sched::credit;
 
+use crate::error::Error;
 use crate::measures::number;
-use crate::scenario::{Scenario, as_written, run_all};
-use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
+use crate::options::Options;
+use crate::reproduction::{Figure, Outcome, Series, Table};
+use crate::scenario::{Progress, Scenario, as_written, run_all};
 
 /// Which tasks burn: none, the thin domain, also one of the driver domain, two of them.
 const LOADS: [(&str, &[&str]); 4] = [
@@ -39,17 +41,14 @@ fn scenario(scheduler: &str, load: &[&str], quick: bool) -> Scenario {
 }
 
 /// What a run showed: round trips, and requests without an answer.
-fn measure(results: &Results) -> (Recorder, u64) {
+fn measure(results: &Results) -> (Histogram, u64) {
     let flow = &results.flows[0];
     // A request and its answer are two packets.
     (flow.latency.clone(), flow.packets.created.saturating_sub(2 * flow.latency.count()))
 }
 
 /// Runs the three schedulers at the four loads.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut scenarios = Vec::new();
     for scheduler in SCHEDULERS {
         scenarios.extend(LOADS.iter().map(|(_, load)| scenario(scheduler, load, options.quick)));
@@ -107,7 +106,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// The distribution as a curve: every fifth percentile.
-fn curve(name: String, latency: &Recorder) -> Series {
+fn curve(name: String, latency: &Histogram) -> Series {
     let point = |percent: u32| {
         let y = f64::from(percent);
         [ms(latency.quantile_ppm(percent * 10_000)), y, y, y]
@@ -115,7 +114,7 @@ fn curve(name: String, latency: &Recorder) -> Series {
     Series { name, points: (1..20).map(|i| point(5 * i)).collect() }
 }
 
-fn within_1ms(latency: &Recorder) -> f64 {
+fn within_1ms(latency: &Histogram) -> f64 {
     let within: u64 = latency.ranges_ns().filter(|(_, high, _)| *high < 1_000_000).map(|(_, _, n)| n).sum();
     within as f64 / latency.count().max(1) as f64
 }

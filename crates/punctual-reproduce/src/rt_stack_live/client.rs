@@ -9,12 +9,12 @@ use std::time::{Duration as StdDuration, Instant};
 
 use punctual_linux::Stop;
 use punctual_linux::os::sched::{self, Attributes};
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_sched::Duration;
 
 use super::lab::keep_from_vcpus;
 use super::sip::Caller;
-use crate::Error;
+use crate::error::Error;
 
 /// The priority of who asks, who is never short of processor time (s.6.1).
 const PRIORITY: u32 = 50;
@@ -44,7 +44,7 @@ pub(super) enum Client {
 /// What was measured of questions.
 #[derive(Clone, Default)]
 pub(super) struct Asked {
-    pub latency: Recorder,
+    pub latency: Histogram,
     pub lost: u64,
 }
 
@@ -53,7 +53,7 @@ impl Client {
     ///
     /// # Errors
     /// No socket is to be had.
-    pub fn echo(server: SocketAddr) -> io::Result<Client> {
+    pub(super) fn echo(server: SocketAddr) -> io::Result<Client> {
         let socket = UdpSocket::bind((if server.is_ipv4() { "0.0.0.0" } else { "::" }, 0))?;
         socket.connect(server)?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -64,7 +64,7 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn memcached(server: SocketAddr, stop: Stop) -> io::Result<Client> {
+    pub(super) fn memcached(server: SocketAddr, stop: Stop) -> io::Result<Client> {
         let stream = connect(server, stop)?;
         stream.set_nodelay(true)?;
         let mut client = Client::Memcached { stream, number: 0 };
@@ -76,7 +76,7 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn fill(&mut self) -> io::Result<()> {
+    pub(super) fn fill(&mut self) -> io::Result<()> {
         if !matches!(self, Client::Memcached { .. }) {
             return Ok(());
         }
@@ -123,12 +123,12 @@ impl Client {
     }
 
     /// Asks so often, at distances of 1 to 10 ms, in real time where that is permitted.
-    pub fn ask_often(&mut self, count: u64, stop: Stop, asked: &mut Asked) {
+    pub(super) fn ask_often(&mut self, count: u64, stop: Stop, asked: &mut Asked) {
         self.ask_often_from(0, count, stop, asked);
     }
 
     /// The same; the distances are others for each `first`.
-    pub fn ask_often_from(&mut self, first: u64, count: u64, stop: Stop, asked: &mut Asked) {
+    pub(super) fn ask_often_from(&mut self, first: u64, count: u64, stop: Stop, asked: &mut Asked) {
         let _urgent = Urgent::begin();
         for number in first..first + count {
             if stop() {
@@ -261,7 +261,7 @@ impl Stream {
     ///
     /// # Errors
     /// The receiver does not accept it.
-    pub fn start(receiver: SocketAddr, stop: Stop) -> io::Result<Stream> {
+    pub(super) fn start(receiver: SocketAddr, stop: Stop) -> io::Result<Stream> {
         let mut stream = connect(receiver, stop)?;
         // A receiver that stands still does not keep it from ending.
         stream.set_write_timeout(Some(StdDuration::from_millis(200)))?;
@@ -282,7 +282,7 @@ impl Stream {
     }
 
     /// Bytes that the receiver's end has taken so far.
-    pub fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 }

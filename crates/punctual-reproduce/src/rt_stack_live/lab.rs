@@ -27,7 +27,7 @@ use punctual_vm::qemu::{self, Accelerator, Network, SwitchPort, Vm, VmSpec};
 use punctual_vm::workload;
 
 use super::Path;
-use crate::Error;
+use crate::error::Error;
 use crate::target::LiveOptions;
 
 /// Real-time priorities as in the thesis (s.6.1), greater is more urgent: the vCPU or the server's process,
@@ -114,7 +114,7 @@ impl<'a> Lab<'a> {
     ///
     /// # Errors
     /// What is missing.
-    pub fn new(options: &'a LiveOptions<'a>) -> Result<Lab<'a>, Error> {
+    pub(super) fn new(options: &'a LiveOptions<'a>) -> Result<Lab<'a>, Error> {
         let failed = |error: &dyn std::error::Error| Error::Lab(error.to_string());
         let cache = Cache::of_user().map_err(|error| failed(&error))?;
         let plain = image::prepare_in(&cache, options.progress, options.stop).map_err(stopped(options))?;
@@ -132,7 +132,7 @@ impl<'a> Lab<'a> {
     ///
     /// # Errors
     /// Without rights.
-    pub fn enter_namespace(&self) -> Result<(), Error> {
+    pub(super) fn enter_namespace(&self) -> Result<(), Error> {
         net::own_namespace().map_err(|error| {
             Error::Lab(format!("no network namespace for the measurement: {error}; it takes root"))
         })?;
@@ -140,7 +140,7 @@ impl<'a> Lab<'a> {
     }
 
     /// What guests started from now on have besides.
-    pub fn set_extra(&mut self, extra: Option<Extra>) {
+    pub(super) fn set_extra(&mut self, extra: Option<Extra>) {
         self.extra = extra;
     }
 
@@ -148,7 +148,7 @@ impl<'a> Lab<'a> {
     ///
     /// # Errors
     /// It does not start.
-    pub fn server(&mut self, path: Path) -> Result<Server, Error> {
+    pub(super) fn server(&mut self, path: Path) -> Result<Server, Error> {
         (self.options.progress)(&format!("starting {}", path.title()));
         self.networks += 1;
         let server = match path {
@@ -165,7 +165,7 @@ impl<'a> Lab<'a> {
     ///
     /// # Errors
     /// It does not start.
-    pub fn receiver(&mut self) -> Result<(Server, SocketAddr), Error> {
+    pub(super) fn receiver(&mut self) -> Result<(Server, SocketAddr), Error> {
         (self.options.progress)("starting a receiver");
         self.networks += 1;
         let (host, guest) = self.addresses();
@@ -209,9 +209,8 @@ impl<'a> Lab<'a> {
     }
 
     fn boot(&self, spec: &VmSpec) -> Result<Vm, Error> {
-        let failed = |error: qemu::Error| match (self.options.stop)() {
-            true => Error::Interrupted,
-            false => Error::Lab(error.to_string()),
+        let failed = |error: qemu::Error| {
+            if (self.options.stop)() { Error::Interrupted } else { Error::Lab(error.to_string()) }
         };
         let mut vm = Vm::start(spec, self.options.stop).map_err(failed)?;
         vm.connect(BOOT).map_err(failed)?;
@@ -396,10 +395,7 @@ pub(super) fn keep_from_vcpus(thread: i32, priority: u32) {
 }
 
 fn stopped<'a>(options: &'a LiveOptions<'_>) -> impl Fn(image::Error) -> Error + 'a {
-    |error| match (options.stop)() {
-        true => Error::Interrupted,
-        false => Error::Lab(error.to_string()),
-    }
+    |error| if (options.stop)() { Error::Interrupted } else { Error::Lab(error.to_string()) }
 }
 
 fn server_of(path: Path, address: Ipv4Addr, pid: u32, parts: Parts) -> Server {
@@ -437,7 +433,7 @@ fn prioritised(mut server: Server, children: Vec<Running>) -> Server {
 
 impl Server {
     /// Lets it stand still, or go on.
-    pub fn pause(&self, pause: bool) {
+    pub(super) fn pause(&self, pause: bool) {
         use rustix::process::{Pid, Signal, kill_process};
         let signal = if pause { Signal::STOP } else { Signal::CONT };
         for pid in self.processes.iter().filter_map(|pid| Pid::from_raw(*pid)) {

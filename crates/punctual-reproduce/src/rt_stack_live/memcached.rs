@@ -12,7 +12,7 @@ use punctual_vm::image::programs;
 use super::client::{KEY_BYTES, SETS, VALUE_BYTES};
 use super::lab::{ADDRESS, Extra, Running, of_others, wait_for_end};
 use super::{CONCURRENCY, Generated};
-use crate::Error;
+use crate::error::Error;
 use crate::target::LiveOptions;
 
 const PACKAGES: [&str; 9] = [
@@ -60,7 +60,7 @@ impl Programs {
     ///
     /// # Errors
     /// They are not to be had.
-    pub fn fetch(options: &LiveOptions<'_>) -> Result<Programs, Error> {
+    pub(super) fn fetch(options: &LiveOptions<'_>) -> Result<Programs, Error> {
         let files = [&FILES[..], &GENERATOR[..]].concat();
         let root = programs::fetch(&PACKAGES, &files, options.progress, options.stop);
         Ok(Programs { root: root.map_err(|error| Error::Lab(error.to_string()))? })
@@ -70,7 +70,7 @@ impl Programs {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn server(&self) -> Result<Extra, Error> {
+    pub(super) fn server(&self) -> Result<Extra, Error> {
         let mut files = vec![("etc/passwd".to_owned(), b"root:x:0:0::/:/bin/sh\n".to_vec())];
         for (_, place) in FILES {
             let path = self.root.join(place);
@@ -93,7 +93,7 @@ impl Programs {
     ///
     /// # Errors
     /// It does not run, or gets no answers.
-    pub fn generate(
+    pub(super) fn generate(
         &self,
         options: &LiveOptions<'_>,
         at: SocketAddr,

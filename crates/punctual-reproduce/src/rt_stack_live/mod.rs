@@ -14,14 +14,15 @@ use std::time::Instant;
 
 use punctual_linux::os::load::{Load, loads};
 use punctual_linux::preflight;
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_sched::Duration;
 
+use crate::error::Error;
 use crate::measures::{Measures, number};
 use crate::papers::{self, RtStack};
+use crate::reproduction::{Outcome, Table};
 use crate::rt_stack::{predict, predict_many};
 use crate::target::LiveOptions;
-use crate::{Error, Outcome, Table};
 use client::{Asked, Client, Stream};
 use lab::{Lab, Server};
 
@@ -242,7 +243,7 @@ fn us(time: Duration) -> f64 {
 }
 
 /// Mean, deviation, median and 99 % quantile in us.
-fn statistics(latency: &Recorder) -> [f64; 4] {
+fn statistics(latency: &Histogram) -> [f64; 4] {
     [latency.mean(), latency.stddev(), latency.quantile_ppm(500_000), latency.quantile_ppm(990_000)].map(us)
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant};
 use punctual_vm::image::programs;
 
 use super::lab::{ADDRESS, Extra, RELAY_PORT, Server};
-use crate::Error;
+use crate::error::Error;
 use crate::target::LiveOptions;
 
 const PACKAGES: [&str; 3] = ["kamailio", "util-linux", "libc6"];
@@ -51,7 +51,7 @@ impl Programs {
     ///
     /// # Errors
     /// They are not to be had.
-    pub fn fetch(options: &LiveOptions<'_>) -> Result<Programs, Error> {
+    pub(super) fn fetch(options: &LiveOptions<'_>) -> Result<Programs, Error> {
         let root = programs::fetch(&PACKAGES, &FILES, options.progress, options.stop);
         let root = root.map_err(|error| Error::Lab(error.to_string()))?;
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -63,7 +63,7 @@ impl Programs {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn server(&self) -> Result<Extra, Error> {
+    pub(super) fn server(&self) -> Result<Extra, Error> {
         let mut files = vec![("relay/relay.cfg".to_owned(), RELAY.as_bytes().to_vec())];
         for (_, place) in FILES {
             files.push((place.to_owned(), fs::read(self.root.join(place)).map_err(failed)?));
@@ -102,7 +102,7 @@ impl Caller {
     ///
     /// # Errors
     /// It does not.
-    pub fn new(server: &Server, stop: fn() -> bool) -> io::Result<Caller> {
+    pub(super) fn new(server: &Server, stop: fn() -> bool) -> io::Result<Caller> {
         let bind = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind((server.client, 0))?;
             socket.set_read_timeout(Some(StdDuration::from_millis(300)))?;
@@ -128,7 +128,7 @@ impl Caller {
     ///
     /// # Errors
     /// It does not come; the call is given up then.
-    pub fn relay_one(&mut self) -> io::Result<()> {
+    pub(super) fn relay_one(&mut self) -> io::Result<()> {
         let (message, of_caller) = self.message()?;
         let (from, to) = if of_caller { (&self.caller, &self.callee) } else { (&self.callee, &self.caller) };
         // The relay adds to what follows.

@@ -4,12 +4,14 @@ use punctual_model::Results;
 use punctual_sched::Duration;
 use punctual_sched::servers::deferrable;
 
+use crate::error::Error;
 use crate::measures::number;
+use crate::options::Options;
 use crate::papers::{RtXen, Table1};
-use crate::scenario::{Scenario, as_written, miss_percent, run_all};
-use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
+use crate::reproduction::{Figure, Outcome, Series, Table};
+use crate::scenario::{Progress, Scenario, as_written, miss_percent, run_all};
 
-/// Period and deadline of the one task; its cost in ms is therefore its utilisation in percent.
+/// Period and deadline of the one task; its cost in ms is therefore its utilization in percent.
 const TASK_PERIOD_MS: u64 = 100;
 /// Jobs for each cost in the paper.
 const JOBS: u64 = 600;
@@ -20,7 +22,6 @@ const QUANTA: [(&str, u64); 3] = [("1ms", 1_000), ("100us", 100), ("10us", 10)];
 /// What decisions and switches cost: quantiles of Table 1, deferrable server.
 #[derive(Clone, Copy)]
 struct Overhead {
-    /// In names of measures.
     name: &'static str,
     /// Jobs for each cost. Until one misses its deadline they are all alike: the schedule repeats with the
     /// task's period, so their number does not move the first miss.
@@ -65,24 +66,20 @@ impl Overhead {
 /// What one run at one cost showed.
 struct Point {
     miss_percent: f64,
-    /// Switches for each quantum.
     switches: f64,
     /// Charged to domain 1's vCPU and not executed by its task, for each of its periods.
     loss_us: f64,
 }
 
 /// Runs every cost from 1 to 50 ms under each quantum, with both overheads.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, paper: &RtXen, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &RtXen, progress: Progress<'_>) -> Result<Outcome, Error> {
     // Quick: every fifth cost far from the first misses, and fewer jobs.
     let costs: Vec<u64> = (1..=50).filter(|c| !options.quick || *c >= 28 || c % 5 == 0).collect();
     let overheads = Overhead::of(&paper.table1, options.quick);
     let mut out = Outcome::default();
     let mut table = Table::new(
         "fig5",
-        "Fig. 5: lowest utilisation of domain 1 with a deadline miss, %",
+        "Fig. 5: lowest utilization of domain 1 with a deadline miss, %",
         &[
             "quantum",
             "paper",
@@ -117,7 +114,7 @@ pub fn run(options: &Options, paper: &RtXen, progress: Progress<'_>) -> Result<O
     out.figures.push(Figure {
         id: "fig5".into(),
         title: "RT-Xen Fig. 5: deadline misses by scheduling quantum".into(),
-        x: "utilisation of domain 1 (%)".into(),
+        x: "utilization of domain 1 (%)".into(),
         y: "deadline miss ratio (%)".into(),
         series,
     });
@@ -179,7 +176,7 @@ fn notes(overheads: &[Overhead; 2]) -> Vec<String> {
 }
 
 /// What domain 1 must lose in each of its periods (two quanta, budget one) for the first miss to be at
-/// `first_miss_percent`: more than the low end, at most the high one. A task of utilisation `u` misses once
+/// `first_miss_percent`: more than the low end, at most the high one. A task of utilization `u` misses once
 /// less than `u` is left of the 50 %; `u - 1` was still enough.
 fn needed_loss_us(quantum_us: u64, first_miss_percent: f64) -> [f64; 2] {
     let period_us = 2.0 * quantum_us as f64;

@@ -9,14 +9,16 @@ use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic, polling};
 
+use crate::error::Error;
 use crate::measures::{mean, range, spread};
+use crate::options::Options;
 use crate::papers::{Cases, Table4};
+use crate::reproduction::{Figure, Outcome, Series, Table};
 use crate::rt_xen::POLICIES;
-use crate::scenario::{Scenario, as_written, miss_percent, run_all, utilisation_percent};
-use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
+use crate::scenario::{Progress, Scenario, as_written, miss_percent, run_all, utilization_percent};
 
 /// The share cases of Table 3.
-pub const CASES: [&str; 3] = ["decreasing", "even", "increasing"];
+pub(crate) const CASES: [&str; 3] = ["decreasing", "even", "increasing"];
 /// A miss ratio above this is significant (s.5.5).
 const SIGNIFICANT_PERCENT: f64 = 5.0;
 /// The paper's 5 minutes.
@@ -24,7 +26,7 @@ const MINUTES: u64 = 5;
 
 /// The host seed of task set `set` at `load` percent: the paper seeds its generator with the load, so each
 /// load has task sets of its own, and every policy gets the same ones.
-pub fn seed(set: u64, load: u32) -> u64 {
+pub(crate) fn seed(set: u64, load: u32) -> u64 {
     set * 1_000 + u64::from(load)
 }
 
@@ -33,7 +35,6 @@ pub fn seed(set: u64, load: u32) -> u64 {
 enum Start {
     /// At different times, see [`crate::boot`].
     OneByOne,
-    /// All at once.
     Together,
 }
 
@@ -63,7 +64,6 @@ impl Start {
     }
 }
 
-/// One simulated cell.
 struct Cell {
     miss_percent: f64,
     /// Share of the processor that the generated tasks ask for.
@@ -80,10 +80,7 @@ struct Grid {
 }
 
 /// Runs every case, policy, load and task set, for both kinds of start.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
     let grid = Grid {
         seeds: options.seeds(),
         loads: (30..=100).step_by(if options.quick { 10 } else { 5 }).collect(),
@@ -129,7 +126,7 @@ fn simulate(grid: &Grid, start: Start, case: &str, progress: Progress<'_>) -> Re
     let what =
         format!("{}, {case} share", if start == Start::OneByOne { "Fig. 6" } else { "Fig. 6, together" });
     run_all(&what, &scenarios, progress, as_written, |host, results| {
-        let shares = (0..host.domains.len()).map(|d| utilisation_percent(host, Parent::Domain(DomainIx(d))));
+        let shares = (0..host.domains.len()).map(|d| utilization_percent(host, Parent::Domain(DomainIx(d))));
         let idled_ns: u64 =
             results.vcpus.iter().filter_map(|v| v.counts).map(|counts| counts.idled_away_ns).sum();
         Cell {
@@ -239,7 +236,7 @@ fn add_guaranteed(out: &mut Outcome, paper: &Table4, loads: &[u32]) {
 }
 
 /// The entry of a share case.
-pub fn of<'a, T>(cases: &'a Cases<T>, case: &str) -> &'a T {
+pub(crate) fn of<'a, T>(cases: &'a Cases<T>, case: &str) -> &'a T {
     match case {
         "decreasing" => &cases.decreasing,
         "even" => &cases.even,

@@ -3,12 +3,14 @@
 use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 
+use crate::error::Error;
 use crate::measures::{number, range, spread};
 use crate::native::{self, DecisionCost};
+use crate::options::Options;
 use crate::papers::Table1;
+use crate::reproduction::{Outcome, Table};
 use crate::rt_xen::table2::{VARIANTS, Variant, scenario};
-use crate::scenario::{as_written, run_all};
-use crate::{Error, Options, Outcome, Progress, Table};
+use crate::scenario::{Progress, as_written, run_all};
 
 /// The paper's 10 s.
 const SECONDS: u64 = 10;
@@ -19,10 +21,7 @@ struct Counts {
 }
 
 /// Counts decisions and switches of the even share at 70 % in 10 s, and measures the decision code.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, paper: &Table1, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &Table1, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds = options.seeds();
     let scenarios: Vec<_> =
         VARIANTS.iter().flat_map(|v| seeds.iter().map(move |&s| scenario(v, s, SECONDS))).collect();

@@ -7,13 +7,15 @@ use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 use punctual_sched::{credit, sedf};
 
-use crate::measures::{median, number, range};
+use crate::error::Error;
+use crate::measures::{median, number, range, with_range};
+use crate::options::Options;
 use crate::papers::Table2;
+use crate::reproduction::{Outcome, Table};
 use crate::scenario::{
-    Scenario, deadline_ms, domain, miss_percent, most_urgent_task, run_all, set_utilisation,
-    utilisation_percent,
+    Progress, Scenario, deadline_ms, domain, miss_percent, most_urgent_task, run_all, set_utilization,
+    utilization_percent,
 };
-use crate::{Error, Options, Outcome, Progress, Table};
 
 /// The paper's 2 minutes.
 const MINUTES: u64 = 2;
@@ -22,10 +24,8 @@ const OVERLOAD_PERCENT: u64 = 10;
 
 /// A row of the table: a policy, or a reading of "the quantum was 1 ms" for Credit.
 #[derive(Clone, Copy, Debug)]
-pub struct Variant {
-    /// Name in measures and tables.
+pub(crate) struct Variant {
     pub name: &'static str,
-    /// The policy.
     pub policy: &'static str,
     /// Options that differ from the host file.
     pub set: &'static [&'static str],
@@ -40,7 +40,7 @@ const fn variant(name: &'static str) -> Variant {
 /// The six policies, and Credit in two further readings. The paper sets Credit's quantum to 1 ms without
 /// saying what became of its 10 ms tick: `credit` keeps the tick, `credit-tick-1ms` shortens it as well,
 /// `credit-slice-30ms` is Xen's default.
-pub const VARIANTS: [Variant; 8] = [
+pub(crate) const VARIANTS: [Variant; 8] = [
     variant(deferrable::NAME),
     variant(periodic::NAME),
     variant(polling::NAME),
@@ -61,14 +61,11 @@ pub const VARIANTS: [Variant; 8] = [
     variant(sedf::NAME),
 ];
 
-/// How domain 3 is misconfigured. The paper raises one task's utilisation to 10 % and does not say by what.
+/// How domain 3 is misconfigured. The paper raises one task's utilization to 10 % and does not say by what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// Not at all.
     Normal,
-    /// By a greater cost.
     Cost,
-    /// By a shorter period.
     Period,
 }
 
@@ -85,7 +82,7 @@ impl Load {
             .ok_or_else(|| Error::Missing("domain d3 has no periodic task".into()))?;
         match self {
             Load::Normal => {}
-            Load::Cost => set_utilisation(host, task, OVERLOAD_PERCENT),
+            Load::Cost => set_utilization(host, task, OVERLOAD_PERCENT),
             Load::Period => {
                 let Work::Jobs {
                     arrival: Arrival::Periodic { period, .. },
@@ -107,15 +104,11 @@ impl Load {
 struct Cell {
     miss: Vec<f64>,
     d3_percent: f64,
-    /// Shortest deadline in each domain.
     deadline_min_ms: Vec<f64>,
 }
 
 /// Runs normal and overloaded domains under every variant, for every task set.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds = options.seeds();
     let seconds = if options.quick { 20 } else { 60 * MINUTES };
     let mut out = Outcome::default();
@@ -139,7 +132,7 @@ pub fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> Result<
             |host, results| Cell {
                 miss: results.domains.iter().map(|d| miss_percent(&d.jobs)).collect(),
                 d3_percent: domain(host, "d3")
-                    .map_or(0.0, |d3| utilisation_percent(host, Parent::Domain(d3))),
+                    .map_or(0.0, |d3| utilization_percent(host, Parent::Domain(d3))),
                 deadline_min_ms: (0..host.domains.len())
                     .filter_map(|d| Some(deadline_ms(host, most_urgent_task(host, DomainIx(d))?)))
                     .collect(),
@@ -167,7 +160,7 @@ pub fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> Result<
 }
 
 /// The even share at 70 % under `variant`; seeds as in Fig. 6.
-pub fn scenario(variant: &Variant, seed: u64, seconds: u64) -> Scenario {
+pub(crate) fn scenario(variant: &Variant, seed: u64, seconds: u64) -> Scenario {
     let plain = Scenario::new("rt-xen", "even").policy(variant.policy);
     let plain = plain.seed(crate::rt_xen::fig6::seed(seed, 70)).duration(Duration::from_secs(seconds));
     variant.set.iter().fold(plain, |scenario, set| scenario.set(*set))
@@ -187,10 +180,7 @@ fn add_row(
     for domain in 0..5 {
         let ours: Vec<f64> = cells.iter().map(|c| c.miss[domain]).collect();
         let (low, high) = range(&ours);
-        let ours_text = match number(low) == number(high) {
-            true => number(low),
-            false => format!("{} ({} to {})", number(median(&ours)), number(low), number(high)),
-        };
+        let ours_text = with_range(median(&ours), low, high);
         let printed = printed.map_or("-".into(), |r| number(r[domain]));
         row.push(format!("{printed} | {ours_text}"));
         out.measures.set(format!("table2.{id}.{}.d{}", variant.name, domain + 1), ours);

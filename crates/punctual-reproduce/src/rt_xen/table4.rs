@@ -17,13 +17,14 @@ use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic};
 
+use crate::error::Error;
 use crate::measures::{Measures, range};
+use crate::options::Options;
 use crate::papers::Table4;
+use crate::reproduction::{Outcome, Table};
 use crate::rt_xen::fig6::{CASES, of, seed};
-use crate::scenario::Scenario;
-use crate::{Error, Options, Outcome, Progress, Table};
+use crate::scenario::{Progress, Scenario};
 
-/// The policies of the table.
 const POLICIES: [&str; 2] = [deferrable::NAME, periodic::NAME];
 
 /// Which question is asked.
@@ -32,10 +33,7 @@ const READINGS: [(&str, Reading); 2] = [("tasks", tasks_hold), ("servers", serve
 type Reading = fn(&Host) -> bool;
 
 /// Asks both questions for every case, policy, load and task set.
-///
-/// # Errors
-/// When a host file does not fit this program.
-pub fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds = options.seeds();
     let loads: Vec<u32> = (30..=100).step_by(if options.quick { 10 } else { 5 }).collect();
     let columns = ["share", "policy", "question", "paper", "in every task set", "in some task set"];
@@ -94,7 +92,7 @@ fn add_measures(measures: &mut Measures, prefix: &str, loads: &[u32], answers: &
 
 /// The greatest miss ratio in Fig. 6 among the task sets whose deadlines are guaranteed, for each kind of
 /// question.
-pub fn misses_where_guaranteed(all: &mut Measures) {
+pub(crate) fn misses_where_guaranteed(all: &mut Measures) {
     for (question, _) in READINGS {
         for case in CASES {
             for policy in POLICIES {

@@ -1,22 +1,25 @@
 //! RTCA: round trips, throughput and end-to-end tasks between domains, as shipped and with priorities in
 //! domain 0.
 
-pub mod readings;
+pub(crate) mod readings;
 
 use punctual_model::host::Host;
 use punctual_model::results::{FlowResult, Results};
-use punctual_model::{Recorder, results};
+use punctual_model::{Histogram, results};
 use punctual_sched::Duration;
 use punctual_sched::credit;
 use punctual_sched::servers::deferrable;
 
+use crate::error::Error;
 use crate::measures::{mean, number};
+use crate::options::Options;
 use crate::papers::Rtca;
-use crate::scenario::{Scenario, as_written, miss_percent, run_all};
-use crate::{Error, Figure, Options, Outcome, Progress, RangeFigure, Series, Table};
+use crate::ranges::RangeFigure;
+use crate::reproduction::{Figure, Outcome, Series, Table};
+use crate::scenario::{Progress, Scenario, as_written, miss_percent, run_all};
 
 /// Levels of interference (s.VI.B): how many of the three domains on each of three processors send.
-pub const LEVELS: [&str; 4] = ["base", "light", "medium", "heavy"];
+pub(crate) const LEVELS: [&str; 4] = ["base", "light", "medium", "heavy"];
 
 /// A packet discipline of domain 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,7 @@ const END_TO_END_DEADLINE_NS: f64 = 10e6;
 const POLICIES: [(&str, &str); 2] = [("rt-xen", deferrable::NAME), (credit::NAME, credit::NAME)];
 
 impl Kernel {
-    pub fn set(self, scenario: Scenario) -> Scenario {
+    pub(crate) fn set(self, scenario: Scenario) -> Scenario {
         let scenario = scenario.set(format!("network.lan.discipline={}", self.discipline));
         match self.batch {
             Some(batch) => scenario.set(format!("network.lan.{}.batch={batch}", self.discipline)),
@@ -76,10 +79,7 @@ fn us(time: Duration) -> f64 {
 }
 
 /// Fig. 6: the example, packet by packet.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn fig6(progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn fig6(progress: Progress<'_>) -> Result<Outcome, Error> {
     let kernels = [ORIGINAL, kernel("rtca", "rtca", Some(2)), kernel("preemptive", "preemptive", Some(2))];
     let scenarios: Vec<_> = kernels.iter().map(|k| k.set(Scenario::new("rtca", "example"))).collect();
     let response = |results: &Results| -> Result<Vec<u64>, Error> {
@@ -114,7 +114,7 @@ pub fn fig6(progress: Progress<'_>) -> Result<Outcome, Error> {
 }
 
 /// A round trip's distribution as a curve: every fifth percentile, as the paper plots it.
-fn curve(name: String, latency: &Recorder) -> Series {
+fn curve(name: String, latency: &Histogram) -> Series {
     let point = |percent: u32| {
         let x = us(latency.quantile_ppm(percent * 10_000));
         let y = f64::from(percent);
@@ -124,10 +124,7 @@ fn curve(name: String, latency: &Recorder) -> Series {
 }
 
 /// Fig. 3: ten domains on one processor, under Credit and RT-Xen, as shipped and RTCA.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn fig3(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn fig3(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut cells = Vec::new();
     let mut scenarios = Vec::new();
     for (name, policy) in POLICIES {
@@ -180,10 +177,7 @@ pub fn fig3(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error>
 }
 
 /// Table I and Fig. 4: interference from other processors.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn table1(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn table1(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut scenarios = Vec::new();
     for level in 0..LEVELS.len() {
         for kernel in KERNELS {
@@ -193,7 +187,7 @@ pub fn table1(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result
     }
     let keep = |_: &Host, results: &Results| flow(results, "probe").map(|probe| probe.latency.clone());
     let all = run_all("Table I", &scenarios, progress, as_written, keep)?;
-    let all: Vec<Recorder> = all.into_iter().collect::<Result<_, _>>()?;
+    let all: Vec<Histogram> = all.into_iter().collect::<Result<_, _>>()?;
     let mut out = Outcome::default();
     let mut columns = vec!["level".to_string(), "quantile".into()];
     columns.extend(KERNELS.iter().map(|k| k.id.to_string()));
@@ -231,7 +225,7 @@ pub fn table1(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result
 }
 
 /// Fig. 4: the distributions of Table I, level by level, as shipped and with RTCA.
-fn fig4(all: &[Recorder]) -> Figure {
+fn fig4(all: &[Histogram]) -> Figure {
     let series = LEVELS.iter().zip(all.chunks(KERNELS.len())).flat_map(|(level, latencies)| {
         KERNELS.iter().zip(latencies).filter(|(k, _)| matches!(k.id, "original" | "rtca-1")).map(
             move |(k, latency)| {
@@ -251,10 +245,7 @@ fn fig4(all: &[Recorder]) -> Figure {
 }
 
 /// Fig. 8: throughput of the urgent pair.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn fig8(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn fig8(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds: Vec<u64> = (1..=if options.quick { 1 } else { 3 }).collect();
     let mut scenarios = Vec::new();
     for level in 0..LEVELS.len() {
@@ -304,7 +295,6 @@ pub fn fig8(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error>
 /// What Fig. 10 and Table II need of a run.
 struct EndToEnd {
     jobs: results::JobStats,
-    /// Miss ratios of tasks 2, 3 and 4.
     misses: [f64; 3],
 }
 
@@ -312,10 +302,7 @@ struct EndToEnd {
 type EndToEndCell = (&'static str, Kernel, usize);
 
 /// Fig. 10 and Table II: end-to-end tasks and periodic tasks under both policies and kernels.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn fig10(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn fig10(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (cells, scenarios): (Vec<_>, Vec<_>) = end_to_end(options).into_iter().unzip();
     let keep = |_: &Host, results: &Results| {
         let misses = |name: &str| {

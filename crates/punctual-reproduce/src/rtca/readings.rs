@@ -1,16 +1,18 @@
 //! What other assumptions make of RTCA's figures: where the 70 us of an undisturbed round trip go, and how
 //! much the periodic tasks ask for. The paper prints neither.
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::host::Host;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
 
 use super::{KERNELS, LEVELS, ORIGINAL, POLICIES, RTCA, at_level, flow, us};
+use crate::error::Error;
 use crate::measures::number;
+use crate::options::Options;
 use crate::papers::Rtca;
-use crate::scenario::{Scenario, as_written, miss_percent, run_all};
-use crate::{Error, Options, Outcome, Progress, Table};
+use crate::reproduction::{Outcome, Table};
+use crate::scenario::{Progress, Scenario, as_written, miss_percent, run_all};
 
 /// A split of a round trip between guests and domain 0.
 struct Split {
@@ -56,10 +58,7 @@ impl Split {
 }
 
 /// Table I and Fig. 3 under each split.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn splits(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn splits(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = other_cores(options, paper, progress)?;
     let Outcome { tables, measures, .. } = same_core(options, progress)?;
     out.tables.extend(tables);
@@ -85,7 +84,7 @@ fn other_cores(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Resul
     }
     let keep = |_: &Host, results: &Results| flow(results, "probe").map(|probe| probe.latency.clone());
     let all = run_all("Readings", &scenarios, progress, as_written, keep)?;
-    let all: Vec<Recorder> = all.into_iter().collect::<Result<_, _>>()?;
+    let all: Vec<Histogram> = all.into_iter().collect::<Result<_, _>>()?;
     let mut out = Outcome::default();
     let columns = ["level", "reading", "original", "rtca-1", "rtca-64", "rtca-238"];
     let title = "Table I under other splits of the same undisturbed round trip: medians in us";
@@ -156,10 +155,7 @@ const DEMANDS: [(&str, &str); 3] = [
 
 /// Table II without other processors' traffic, whatever the periodic tasks ask for. They are released between
 /// Credit's ticks, which would not see them otherwise.
-///
-/// # Errors
-/// When a simulation stops.
-pub fn demands(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn demands(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     const TASKS: [&str; 3] = ["domain.d1.task.task2", "domain.d2.task.task3", "domain.d2.task.task4"];
     let mut cells = Vec::new();
     let mut scenarios = Vec::new();

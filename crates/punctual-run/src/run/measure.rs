@@ -326,11 +326,11 @@ impl Watch<'_, '_> {
             match report {
                 Ok(report) => measurement.add_report(host, ix, tasks, report),
                 // Guests are not asked any more when the user wants an end.
-                Err(error) if stopped && error.fault() == GuestFault::StoppedTelling => {
+                Err(error) if stopped && error.fault() == GuestFault::Unresponsive => {
                     measurement.add_told(tasks, progress.tasks(), progress.told_ns());
                 }
                 Err(error) => {
-                    if error.fault() == GuestFault::StoppedTelling {
+                    if error.fault() == GuestFault::Unresponsive {
                         measurement.add_told(tasks, progress.tasks(), self.length.as_ns());
                     }
                     failures.push((ix, error));
@@ -387,7 +387,7 @@ impl Measurement {
         }
         if measurement.untold > 0 {
             let reason = format!("it left out {} jobs that were due", measurement.untold);
-            self.add_verdict(ix, domain, GuestFault::StoppedTelling, reason, "");
+            self.add_verdict(ix, domain, GuestFault::Unresponsive, reason, "");
         }
         self.flows.extend(measurement.flows);
         self.told.push(Told { domain: ix, tasks: tasks.to_vec(), jobs: measurement.tasks });
@@ -402,8 +402,8 @@ impl Measurement {
             }
         }
         let last_words = match fault {
-            GuestFault::StoppedTelling => running.process.last_words(),
-            GuestFault::Lied => String::new(),
+            GuestFault::Unresponsive => running.process.last_words(),
+            GuestFault::ProtocolViolation => String::new(),
         };
         let domain = &host.domains[running.ix.0].name;
         self.add_verdict(running.ix, domain, fault, failed.to_string(), &last_words);

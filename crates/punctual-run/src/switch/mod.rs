@@ -290,7 +290,7 @@ pub fn result(network: &Network, lines: &Lines, report: &Report) -> SwitchResult
         received: counts(stats.received),
         dropped: dropped(stats),
         queued: stats.queued,
-        latency: stats.latency.recorder(),
+        latency: stats.latency.histogram(),
     };
     let plane = |(plane, stats): (usize, &PlaneStats)| {
         let [tx, softnet, rx] = stats.carried;

@@ -11,25 +11,19 @@ use crate::observe::{ProcessorIx, UnitIx};
 /// What a unit with work is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// It is picked for a processor.
     Picked(ProcessorIx),
-    /// It waits for a processor of this view.
     Waits(ViewIx),
-    /// Its budget is used up. Who executed last before that: a task, or a vCPU for its kernel; nobody, where
-    /// it idled away.
+    /// Its budget is used up. The unit that executed last before that: a task, or a vCPU for its kernel; none
+    /// if the budget idled away.
     Broke(UnitIx),
 }
 
 /// What time counts as in which a processor executes.
 #[derive(Clone, Copy)]
 pub(super) enum Execution {
-    /// The job that is explained.
     Own,
-    /// This unit of the same guest.
     Other(UnitIx),
-    /// The guest's kernel.
     Kernel,
-    /// Nothing.
     Nothing,
 }
 
@@ -58,7 +52,7 @@ struct Switch {
 }
 
 impl History {
-    pub fn new(physical: usize, vcpus: usize, tasks: usize, shared_min: usize) -> Self {
+    pub(super) fn new(physical: usize, vcpus: usize, tasks: usize, shared_min: usize) -> Self {
         History {
             physical,
             explanations: 0,
@@ -73,13 +67,13 @@ impl History {
 
     /// How long it is: what units are at changes hardly more often than what processors do.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.views.len() + self.switches.len() + self.kernels.len()
     }
 
     /// Scheduling takes the time of a unit that is picked for a physical processor.
     #[inline]
-    pub fn add_switch(&mut self, unit: UnitIx, now: Instant, until: Instant) {
+    pub(crate) fn add_switch(&mut self, unit: UnitIx, now: Instant, until: Instant) {
         let before = match self.switches.last(unit.index()) {
             Some(last) => last.what.before + last.what.until.since(last.at),
             None => Duration::ZERO,
@@ -88,7 +82,7 @@ impl History {
     }
 
     /// The kernel of the vCPU's guest has work from now on, or none.
-    pub fn set_kernel(&mut self, vcpu: UnitIx, now: Instant, busy: bool) {
+    pub(crate) fn set_kernel(&mut self, vcpu: UnitIx, now: Instant, busy: bool) {
         if !self.kernels.knows(vcpu.index()) {
             self.kernels.write(vcpu.index(), Instant::ZERO, false);
         }
@@ -96,7 +90,7 @@ impl History {
     }
 
     /// Forgets everything but what lasts.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.units.forget();
         self.views.forget();
         self.switches.forget();
@@ -106,7 +100,13 @@ impl History {
 
     /// Adds up what the time of a task from `from` until `until` went to. Where that is `all` there is to
     /// say of a job, those who had the processor while it waited longest need not all be named.
-    pub fn explain(&mut self, task: UnitIx, (from, until): (Instant, Instant), all: bool, parts: &mut Parts) {
+    pub(super) fn explain(
+        &mut self,
+        task: UnitIx,
+        (from, until): (Instant, Instant),
+        all: bool,
+        parts: &mut Parts,
+    ) {
         let (number, shares) = (self.next_number(), all && self.shares);
         let mut explanation = Explanation { number, history: self, task, parts, shares, longest: None };
         explanation.unit(task, from, until, Execution::Own);
@@ -121,7 +121,7 @@ impl History {
     }
 }
 
-/// An account of one job's time.
+/// The breakdown of one job's time.
 struct Explanation<'a> {
     history: &'a mut History,
     number: u32,
@@ -237,7 +237,6 @@ impl Explanation<'_> {
         }
     }
 
-    /// Others have the processor.
     fn others(&mut self, Wait { view, from, until }: Wait) {
         for (begin, end, sight) in self.history.views.pieces(self.number, view.0 as usize, from, until) {
             let (cause, by) = match sight.occupant.charged() {

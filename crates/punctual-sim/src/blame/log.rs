@@ -31,7 +31,6 @@ pub(super) struct Entry<T> {
 
 #[derive(Clone)]
 struct Thing {
-    /// Its latest entry.
     last: u32,
     /// Where the explanation of this number has read it.
     read_in: u32,
@@ -41,36 +40,36 @@ struct Thing {
 const NO_ENTRY: u32 = u32::MAX;
 
 impl<T: Copy> Log<T> {
-    pub fn new(things: usize) -> Self {
+    pub(super) fn new(things: usize) -> Self {
         let nothing = Thing { last: NO_ENTRY, read_in: 0, read: NO_ENTRY };
         Log { entries: Vec::new(), things: vec![nothing; things] }
     }
 
     /// How many entries it has.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// One thing more.
-    pub fn add(&mut self) {
+    pub(super) fn add(&mut self) {
         self.things.push(Thing { last: NO_ENTRY, read_in: 0, read: NO_ENTRY });
     }
 
     #[inline]
-    pub fn write(&mut self, thing: usize, at: Instant, what: T) {
+    pub(super) fn write(&mut self, thing: usize, at: Instant, what: T) {
         let before = std::mem::replace(&mut self.things[thing].last, self.entries.len() as u32);
         self.entries.push(Entry { at, before, what });
     }
 
     /// The latest entry about it.
     #[inline]
-    pub fn last(&self, thing: usize) -> Option<&Entry<T>> {
+    pub(super) fn last(&self, thing: usize) -> Option<&Entry<T>> {
         self.entries.get(self.things[thing].last as usize)
     }
 
     /// The last entry about it from before then. An explanation asks from the latest to the earliest.
     #[inline]
-    pub fn before(&mut self, explanation: u32, thing: usize, until: Instant) -> Option<&Entry<T>> {
+    pub(super) fn before(&mut self, explanation: u32, thing: usize, until: Instant) -> Option<&Entry<T>> {
         let place = self.things[thing].place(explanation);
         while let Some(entry) = self.entries.get(*place as usize)
             && entry.at >= until
@@ -82,21 +81,27 @@ impl<T: Copy> Log<T> {
 
     /// Has anything been written about it?
     #[inline]
-    pub fn knows(&self, thing: usize) -> bool {
+    pub(super) fn knows(&self, thing: usize) -> bool {
         self.things.get(thing).is_some_and(|thing| thing.last != NO_ENTRY)
     }
 
     /// What the thing was at from `from` until `until`, piece by piece, from the latest to the earliest. An
     /// explanation reads everything in this order.
     #[inline]
-    pub fn pieces(&mut self, explanation: u32, thing: usize, from: Instant, until: Instant) -> Pieces<'_, T> {
+    pub(super) fn pieces(
+        &mut self,
+        explanation: u32,
+        thing: usize,
+        from: Instant,
+        until: Instant,
+    ) -> Pieces<'_, T> {
         let entries = &self.entries;
         Pieces { entries, read: self.things[thing].place(explanation), from, until }
     }
 
     /// The last of [`Log::pieces`]: when it ends, and what the thing was at. `until` moves to its begin.
     #[inline]
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         explanation: u32,
         thing: usize,
@@ -108,7 +113,7 @@ impl<T: Copy> Log<T> {
         Some((end, what))
     }
 
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         let mut kept = Vec::new();
         for thing in self.things.iter_mut().filter(|thing| thing.last != NO_ENTRY) {
             let Entry { at, what, .. } = self.entries[thing.last as usize];

@@ -8,11 +8,11 @@
 //!   processor executes it, or an earlier job of the task, after scheduling. A vCPU executes it, or waits
 //!   itself, and then the job waits for what the vCPU waits for; while the guest's kernel works on the
 //!   network, the job waits for that.
-//! - It is not picked and its budget is used up: it waits for budget. A vCPU's budget was used up by whoever
-//!   executed inside it last, or idled away.
-//! - It is not picked otherwise: it waits for whoever has the processor, and if that is a vCPU that does not
-//!   execute, for what this waits for. Of several processors that it may run on, the first that executes a
-//!   unit counts.
+//! - It is not picked and its budget is used up: it waits for budget. A vCPU's budget was used up by the unit
+//!   that executed inside it last, or idled away.
+//! - It is not picked otherwise: it waits for the unit that has the processor, and if that is a vCPU that
+//!   does not execute, for what that vCPU waits for. Of several processors that it may run on, the first that
+//!   executes a unit counts.
 //!
 //! What units and processors are at is written down when it changes, once for each thing that does, and read
 //! when a job has finished: what happens to units that wait costs nothing, and where many wait for one
@@ -44,8 +44,8 @@ use parts::{Jobs, Parts};
 /// Entries of the history after which it is read for all jobs that are under way, and forgotten.
 const HISTORY_MAX: usize = 1 << 14;
 
-/// Jobs share what they waited for as soon as there are so many units. With 15 units it took 3 to 16 % of a
-/// simulation more than it saved, with 300 it saved 5 % (instructions, 23 November 2026).
+/// With this many units, jobs share what they waited for. With 15 units it took 3 to 16 % of a simulation
+/// more than it saved, with 300 it saved 5 % (instructions, 23 November 2026).
 const SHARED_MIN: usize = 64;
 
 /// Splits response times.
@@ -82,19 +82,15 @@ struct UnitState {
     awake: bool,
     /// Is it among those whose budget was used up?
     listed: bool,
-    /// The processors that it may run on.
     allowed: Allowed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It is picked for a processor.
     Picked,
     /// It is not, and what it waits for is found out when all decisions of the instant are taken.
     Undecided,
-    /// It waits, or has no work.
     Waiting,
-    /// Its budget is used up.
     Broke,
 }
 
@@ -110,13 +106,12 @@ struct SchedulerState {
     undecided: Vec<UnitIx>,
     /// Units whose budget was used up, and maybe some that have got some since.
     broke: Vec<UnitIx>,
-    /// Has a timer run at this instant?
     timer: bool,
 }
 
 struct WideView {
     processors: Vec<ProcessorIx>,
-    /// Which of them counts; none as long as nobody looks at the view.
+    /// Which of them counts; none while no unit uses the view.
     front: Option<usize>,
 }
 
@@ -342,7 +337,7 @@ impl<'h> Blamer<'h> {
     fn spender(&self, unit: UnitIx) -> UnitIx {
         let mut spender = unit;
         while let Some(&inside) = self.last_inside.get(spender.index()) {
-            // The kernel of a guest stands for itself, in the last place.
+            // The kernel of a guest is an entry of its own, in the last place.
             if inside == spender {
                 break;
             }
@@ -483,7 +478,7 @@ impl Observer for Blamer<'_> {
                 }
             }
             Event::Slice { processor, occupant, .. } => self.slice(processor, occupant),
-            // The kernel is nobody's sibling, but it is the guest's.
+            // The kernel is no sibling of a task, but it belongs to the guest.
             Event::KernelRan { unit, ran } if !ran.is_zero() => self.last_inside[unit.index()] = unit,
             Event::KernelBusy { unit } => self.history.set_kernel(unit, now, true),
             Event::KernelIdle { unit, .. } => self.history.set_kernel(unit, now, false),

@@ -33,7 +33,7 @@ struct Waiting {
 impl OpenJob {
     /// The task begins with the job.
     #[inline]
-    pub fn begin(&mut self, now: Instant, number: u64) {
+    pub(super) fn begin(&mut self, now: Instant, number: u64) {
         self.is_open = true;
         self.number = number;
         self.explained = now;
@@ -51,7 +51,7 @@ impl OpenJob {
     }
 
     /// A job is released that has to wait.
-    pub fn queue(
+    pub(super) fn queue(
         &mut self,
         history: &mut History,
         task: UnitIx,
@@ -65,7 +65,7 @@ impl OpenJob {
     }
 
     /// Adds up all the time up to now.
-    pub fn explain(&mut self, history: &mut History, task: UnitIx, now: Instant, parts: &mut Parts) {
+    pub(super) fn explain(&mut self, history: &mut History, task: UnitIx, now: Instant, parts: &mut Parts) {
         parts.continue_with(&self.parts);
         history.explain(task, (self.explained, now), false, parts);
         self.explained = now;
@@ -75,7 +75,7 @@ impl OpenJob {
 
     /// The job has finished, or the run is over: leaves its parts in `parts`.
     #[inline]
-    pub fn finish(
+    pub(super) fn finish(
         &mut self,
         history: &mut History,
         task: UnitIx,

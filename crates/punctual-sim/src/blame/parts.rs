@@ -13,13 +13,11 @@ use super::shared::{NAMED_MAX, Span};
 use crate::names;
 use crate::observe::UnitIx;
 
-/// The causes that name units.
 const WITH_NAMES: [Cause; 3] = [Cause::PreemptedInGuest, Cause::BudgetUsedBySibling, Cause::PreemptedByUnit];
 
 /// How many parts of earlier jobs are kept apart for the jobs that wait for them.
 const CONTINUED_MAX: usize = 16;
 
-/// What was executed.
 pub(super) fn executed(parts: &[Part]) -> Duration {
     parts.iter().filter(|part| part.cause == Cause::Executing).map(|part| part.time).sum()
 }
@@ -49,28 +47,28 @@ pub(super) struct Part {
 /// A sum for each cause and each unit that is to be named.
 pub(super) struct Parts {
     list: Vec<Part>,
-    /// By cause and unit: where it stands in `list`, if that says so.
+    /// By cause and unit: its place in `list`, if it has one.
     places: Vec<u32>,
-    /// As soon as there are so many, who is new is not named.
+    /// With this many entries, new units are not named any more.
     list_max: usize,
     /// The time of other units that had the processor and are not in `list`.
     others: Duration,
 }
 
 impl Parts {
-    pub fn new(units: usize) -> Self {
+    pub(super) fn new(units: usize) -> Self {
         let places = vec![0; UNNAMED + WITH_NAMES.len() * units];
         Parts { list: Vec::new(), places, list_max: usize::MAX, others: Duration::ZERO }
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.list.clear();
         self.others = Duration::ZERO;
         self.list_max = usize::MAX;
     }
 
     /// Begins with these parts, and keeps their order.
-    pub fn continue_with(&mut self, parts: &[Part]) {
+    pub(crate) fn continue_with(&mut self, parts: &[Part]) {
         self.clear();
         self.add_all(parts);
         if !parts.is_empty() {
@@ -78,13 +76,13 @@ impl Parts {
         }
     }
 
-    pub fn list(&self) -> &[Part] {
+    pub(super) fn list(&self) -> &[Part] {
         &self.list
     }
 
-    /// Takes away the parts that there were when a job was released, and tells what it executed, which is all
-    /// but `executed_before`, from what earlier jobs of its task did.
-    pub fn leave_own(&mut self, seen: &[Duration], executed_before: Duration, task: UnitIx) {
+    /// Takes away the parts that there were when a job was released, and returns what it executed, which is
+    /// all but `executed_before`, from what earlier jobs of its task did.
+    pub(crate) fn leave_own(&mut self, seen: &[Duration], executed_before: Duration, task: UnitIx) {
         let executed = executed(&self.list).saturating_sub(executed_before);
         for (part, &seen) in self.list.iter_mut().zip(seen) {
             part.time = part.time.saturating_sub(seen);
@@ -98,7 +96,7 @@ impl Parts {
     }
 
     #[inline]
-    pub fn add(&mut self, cause: Cause, by: UnitIx, time: Duration) {
+    pub(super) fn add(&mut self, cause: Cause, by: UnitIx, time: Duration) {
         if time.is_zero() {
             return;
         }
@@ -118,8 +116,8 @@ impl Parts {
         ((part.cause, part.by) == (cause, by)).then_some(part)
     }
 
-    /// Adds those who had a processor. Nobody who had it is added after that.
-    pub fn add_span(&mut self, span: &Span) {
+    /// Adds the units that had a processor. No unit that had it is added after that.
+    pub(crate) fn add_span(&mut self, span: &Span) {
         let cause = Cause::PreemptedByUnit;
         self.others = span.total();
         for part in self.list.iter_mut().filter(|part| part.cause == cause && part.by != UnitIx::NONE) {
@@ -136,18 +134,18 @@ impl Parts {
     }
 
     /// Adds the parts of a packet's way.
-    pub fn add_way(&mut self, way: &[Duration]) {
+    pub(crate) fn add_way(&mut self, way: &[Duration]) {
         self.list_max = usize::MAX;
         for (segment, &time) in way.iter().enumerate() {
             self.add(Cause::Network, UnitIx::new(segment), time);
         }
     }
 
-    pub fn add_all(&mut self, parts: &[Part]) {
+    pub(crate) fn add_all(&mut self, parts: &[Part]) {
         parts.iter().for_each(|part| self.add(part.cause, part.by, part.time));
     }
 
-    pub fn total(&self) -> Duration {
+    pub(super) fn total(&self) -> Duration {
         self.others + self.list.iter().map(|part| part.time).sum()
     }
 
@@ -202,11 +200,11 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    pub fn new(tasks: usize) -> Self {
+    pub(super) fn new(tasks: usize) -> Self {
         Jobs { tasks: (0..tasks).map(|_| Vec::new()).collect(), parts: Vec::new() }
     }
 
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         task: TaskIx,
         (number, release): (u64, Instant),
@@ -227,8 +225,7 @@ impl Jobs {
         &self.parts[job.first..job.first + job.parts as usize]
     }
 
-    /// Every job of a task, in order.
-    pub fn list(&self, host: &Host, task: TaskIx) -> Vec<JobBlame> {
+    pub(super) fn list(&self, host: &Host, task: TaskIx) -> Vec<JobBlame> {
         let mut jobs: Vec<JobBlame> =
             self.tasks[task.0].iter().map(|job| self.job_blame(host, task, job)).collect();
         jobs.sort_by_key(|job| job.job);
@@ -236,7 +233,7 @@ impl Jobs {
     }
 
     /// What the jobs of a task add up to.
-    pub fn sum(&self, host: &Host, task: TaskIx, parts: &mut Parts) -> TaskBlame {
+    pub(super) fn sum(&self, host: &Host, task: TaskIx, parts: &mut Parts) -> TaskBlame {
         let jobs = &self.tasks[task.0];
         let mut slowest: Vec<&Job> = jobs.iter().collect();
         let slowest_first = |job: &&Job| (Reverse(job.response), job.number);

@@ -14,7 +14,7 @@ use crate::observe::UnitIx;
 /// without a name.
 pub(super) const NAMED_MAX: usize = 8;
 
-/// Sums take at most so many places of 8 bytes, unless eight spans need more.
+/// Sums take at most this many places of 8 bytes, unless eight spans need more.
 const PLACES_MAX: usize = 1 << 21;
 
 /// A time in which a unit waited.
@@ -26,7 +26,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub fn length(self) -> Duration {
+    pub(super) fn length(self) -> Duration {
         self.until.since(self.from)
     }
 }
@@ -43,27 +43,26 @@ pub(super) struct Span {
     wait: Wait,
     /// By unit: how long it had them.
     sums: Vec<Duration>,
-    /// Units that had them at all.
     units: Vec<UnitIx>,
     /// The greatest sums, and of equal ones those of the first units; [`NAMED_MAX`] at most.
     greatest: Vec<(Duration, UnitIx)>,
-    /// How long nobody had them.
+    /// How long no unit had them.
     pub idle: Duration,
 }
 
 impl Shared {
-    pub fn new(units: usize) -> Self {
+    pub(super) fn new(units: usize) -> Self {
         Shared { spans: Vec::new(), spans_max: (PLACES_MAX / units.max(1)).clamp(8, 128), units }
     }
 
     /// Nothing of it is needed any more.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.spans.clear();
     }
 
     /// What processors did while a unit waited; `None`: another unit that began to wait then has waited
     /// longer.
-    pub fn span(&mut self, wait: Wait, views: &mut Log<Sight>, explanation: u32) -> Option<&Span> {
+    pub(super) fn span(&mut self, wait: Wait, views: &mut Log<Sight>, explanation: u32) -> Option<&Span> {
         let begins_so = |span: &Span| (span.wait.view, span.wait.from) == (wait.view, wait.from);
         let place = match self.spans.iter().position(begins_so) {
             Some(place) if self.spans[place].wait.until > wait.until => return None,
@@ -103,7 +102,7 @@ impl Span {
         span
     }
 
-    /// Begins anew, with nothing.
+    /// Starts over, with nothing.
     fn begin(&mut self, wait: Wait) {
         self.wait = Wait { until: wait.from, ..wait };
         self.units.drain(..).for_each(|unit| self.sums[unit.index()] = Duration::ZERO);
@@ -129,17 +128,16 @@ impl Span {
     }
 
     /// How long the unit had the processors.
-    pub fn sum(&self, unit: UnitIx) -> Duration {
+    pub(super) fn sum(&self, unit: UnitIx) -> Duration {
         self.sums[unit.index()]
     }
 
-    /// The units with the greatest sums.
-    pub fn greatest(&self) -> impl Iterator<Item = UnitIx> {
+    pub(super) fn greatest(&self) -> impl Iterator<Item = UnitIx> {
         self.greatest.iter().map(|&(_, unit)| unit)
     }
 
     /// How long units had the processors.
-    pub fn total(&self) -> Duration {
+    pub(super) fn total(&self) -> Duration {
         self.wait.length() - self.idle
     }
 }

@@ -5,11 +5,10 @@ use punctual_sched::Duration;
 
 use crate::observe::PacketEvent;
 
-/// What was told about packets.
+/// What observers were told about packets.
 pub(super) struct Packets {
     /// By owner: flows, then chains.
     owners: Vec<Owner>,
-    /// By lane.
     lanes: Vec<Lane>,
 }
 
@@ -109,7 +108,7 @@ fn miscounted(host: &Host, owner: u32, told: Owner, counted: Owner, on_their_way
     let Owner { created, delivered, dropped } = counted;
     format!(
         "{}: {created} packets created, {delivered} delivered, {dropped} dropped, \
-         {on_their_way} on their way; told were {}, {}, {}",
+         {on_their_way} on their way; observers counted {}, {}, {}",
         name(host, owner),
         told.created,
         told.delivered,

@@ -17,7 +17,7 @@ use super::clock::Timed;
 use super::{
     Bridge, ChainState, ChainStep, End, FlowState, Interface, Kernel, Lane, Net, State, Tally, Work,
 };
-use crate::Error;
+use crate::error::Error;
 use crate::index::{KernelIx, ProcessorIx, UnitIx};
 
 /// Builds everything; a host without networks has an empty one.
@@ -45,7 +45,6 @@ pub(crate) fn build(host: &Host) -> Result<Net, Error> {
     Ok(net)
 }
 
-/// The kernel of a domain.
 fn kernel(net: &mut Net, host: &Host, kernel_of: &mut [Option<KernelIx>], domain: DomainIx) -> KernelIx {
     *kernel_of[domain.0].get_or_insert_with(|| {
         let vcpu = host.domains[domain.0].vcpus.start;
@@ -93,7 +92,6 @@ impl<'n> Ports<'n> {
         Ok((id, port))
     }
 
-    /// The network card.
     fn attach_card(&mut self) -> Result<(InterfaceId, Port), Error> {
         self.attach(&InterfaceParams {
             kind: InterfaceKind::Device,

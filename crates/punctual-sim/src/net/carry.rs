@@ -122,7 +122,6 @@ impl<O: Observer> Machine<'_, O> {
         }
     }
 
-    /// The packet as its discipline knows it.
     fn packet_for_discipline(&self, packet: u32) -> punctual_net::Packet {
         let p = &self.net.packets[packet];
         let lane = &self.net.lanes[p.lane as usize];
@@ -311,7 +310,6 @@ impl<O: Observer> Machine<'_, O> {
         }
     }
 
-    /// The packet is gone.
     pub(super) fn lose(&mut self, packet: u32, why: Lost) {
         let lane = self.net.packets[packet].lane;
         let owner = self.net.lanes[lane as usize].owner;
@@ -325,7 +323,7 @@ impl<O: Observer> Machine<'_, O> {
         } += 1;
         tally.alive -= 1;
         self.net.packets.remove(packet);
-        self.tell(Event::Packet(PacketEvent::Lost { owner }));
+        self.notify(Event::Packet(PacketEvent::Lost { owner }));
         self.after_loss(owner, why);
     }
 

@@ -46,7 +46,6 @@ impl PartialOrd for Entry {
     }
 }
 
-/// All of them.
 #[derive(Default)]
 pub(crate) struct Clock {
     heap: BinaryHeap<Entry>,
@@ -68,7 +67,6 @@ impl Clock {
         self.heap.push(Entry { at, number: self.numbers, what });
     }
 
-    /// The next one that is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Timed> {
         (self.at() <= now).then(|| self.heap.pop().map(|entry| entry.what))?
     }

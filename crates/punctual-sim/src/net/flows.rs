@@ -9,7 +9,7 @@ use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
 use super::{ChainStep, End, Lost, Packet, Role, SEGMENTS, Served};
-use crate::arrivals::Job;
+use crate::arrivals::{Job, NextJob};
 use crate::machine::Machine;
 use crate::observe::{Event, Observer, PacketEvent};
 
@@ -28,7 +28,7 @@ impl<O: Observer> Machine<'_, O> {
         let tally = self.net.tally(owner);
         tally.packets.created += 1;
         tally.alive += 1;
-        self.tell(Event::Packet(PacketEvent::Created { owner, lane, number }));
+        self.notify(Event::Packet(PacketEvent::Created { owner, lane, number }));
         let segments = [Duration::ZERO; SEGMENTS];
         self.net.packets.add(Packet { lane, number, role, bytes, origin: now, mark: now, segments })
     }
@@ -46,7 +46,7 @@ impl<O: Observer> Machine<'_, O> {
     pub(super) fn delivered(&mut self, packet: u32) {
         let p = self.net.packets[packet];
         let owner = self.net.lanes[p.lane as usize].owner;
-        self.tell(Event::Packet(PacketEvent::Delivered { owner, lane: p.lane, number: p.number }));
+        self.notify(Event::Packet(PacketEvent::Delivered { owner, lane: p.lane, number: p.number }));
         let tally = self.net.tally(owner);
         tally.packets.delivered += 1;
         tally.alive -= 1;
@@ -82,7 +82,7 @@ impl<O: Observer> Machine<'_, O> {
         tally.packets.bytes += bytes;
         let latency = now.since(p.origin);
         tally.times.record(latency, &p.segments);
-        self.tell(Event::Packet(PacketEvent::Timed { owner, latency, segments: &p.segments }));
+        self.notify(Event::Packet(PacketEvent::Timed { owner, latency, segments: &p.segments }));
     }
 
     // ---- what flows send ----------------------------------------------------------------------------
@@ -231,7 +231,7 @@ impl<O: Observer> Machine<'_, O> {
         let tally = self.net.tally(owner);
         tally.packets.created += 1;
         tally.alive += 1;
-        self.tell(Event::Packet(PacketEvent::Created { owner, lane: back, number }));
+        self.notify(Event::Packet(PacketEvent::Created { owner, lane: back, number }));
         match self.net.lanes[back as usize].from {
             End::Interface(ix) => self.guest_sends(ix, packet, true),
             End::Outside { .. } => self.leave_outside(packet, pause),
@@ -376,21 +376,24 @@ impl<O: Observer> Machine<'_, O> {
         state.head = Job { number: job.number + 1, release: Instant::NEVER };
         state.jobs.released += 1;
         let deadline = state.arrivals.deadline(job);
-        self.tell(Event::Release { task, job: job.number, deadline, way });
+        self.notify(Event::Release { task, job: job.number, deadline, way });
         if first {
             self.tasks[task.0].current = job;
             self.start_job(task);
         }
     }
 
-    /// The task's job is done. For a task that packets release: the job to go on with.
-    pub(crate) fn job_done(&mut self, task: TaskIx, done: Job) -> Option<Option<Job>> {
-        let place = *self.net.chain_of_task.get(task.0)?;
+    /// The task's job is done.
+    pub(crate) fn job_done(&mut self, task: TaskIx, done: Job) -> NextJob {
+        let Some(&place) = self.net.chain_of_task.get(task.0) else { return NextJob::ByTime };
         let served = self.net.served[task.0].pop_front();
-        let next = served.map(|_| {
-            let next = self.net.served[task.0].front();
-            next.map(|next| Job { number: done.number + 1, release: next.release })
-        });
+        let next = match (served, self.net.served[task.0].front()) {
+            (None, _) => NextJob::ByTime,
+            (Some(_), None) => NextJob::NotReleased,
+            (Some(_), Some(next)) => {
+                NextJob::Released(Job { number: done.number + 1, release: next.release })
+            }
+        };
         if let Some(place) = place {
             let origin = served.map_or(done.release, |served| served.origin);
             self.step_done(place, origin);

@@ -61,7 +61,7 @@ impl<O: Observer> Machine<'_, O> {
         k.spent += ran;
         k.from = start.max(k.from);
         let unit = k.vcpu;
-        self.tell(Event::KernelRan { unit, ran });
+        self.notify(Event::KernelRan { unit, ran });
         true
     }
 
@@ -115,7 +115,7 @@ impl<O: Observer> Machine<'_, O> {
         if !self.units[vcpu].awake {
             self.wake(vcpu);
         }
-        self.tell(Event::KernelBusy { unit: vcpu });
+        self.notify(Event::KernelBusy { unit: vcpu });
     }
 
     /// Tells the observer that a step is over.
@@ -143,7 +143,7 @@ impl<O: Observer> Machine<'_, O> {
         });
         let domain = self.host.vcpus[k.vcpu.index()].domain;
         let began = k.began;
-        self.tell(Event::Step { domain, step, packet, began });
+        self.notify(Event::Step { domain, step, packet, began });
     }
 
     /// Lets every kernel choose that is to.
@@ -179,7 +179,7 @@ impl<O: Observer> Machine<'_, O> {
         self.power_on_guest(proc, now, root);
         self.touch_proc(root);
         let occupant = self.procs[proc].occupant;
-        self.tell(Event::KernelIdle { unit: vcpu, occupant });
+        self.notify(Event::KernelIdle { unit: vcpu, occupant });
         let p = &self.procs[proc];
         if p.occupant == Occupant::IDLE && !p.pending && !p.resched && self.units[vcpu].awake {
             self.sleep(vcpu);
@@ -271,10 +271,8 @@ impl<O: Observer> Machine<'_, O> {
                     let bridge = &mut self.net.bridges[bridge];
                     let wake = if k.woke { bridge.wake(k.was_busy) } else { Duration::ZERO };
                     let resume = bridge.costs.guest_resume;
-                    let resume = match std::mem::take(&mut k.resumes) {
-                        true if resume > Duration::ZERO => bridge.vary(resume),
-                        _ => Duration::ZERO,
-                    };
+                    let resumes = std::mem::take(&mut k.resumes) && resume > Duration::ZERO;
+                    let resume = if resumes { bridge.vary(resume) } else { Duration::ZERO };
                     return Some((work, cost + wake + resume, event));
                 }
             }

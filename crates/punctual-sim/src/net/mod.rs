@@ -1,11 +1,12 @@
 //! Networks in the machine: driver domains, rings, links and what is sent.
 //!
 //! # The way of a packet
-//! A guest's stack sends it (its kernel's time), it takes a slot of the TX ring and an event tells the driver
-//! domain, whose kernel handles the event, carries the packet through TX, softnet and RX (the discipline says
-//! which packet is next) and sends an event to the receiving guest, whose kernel receives it. One from
-//! outside comes over the link into the network card, whose interrupt is an event to the driver domain, too.
-//! Everything but the links is processor time of some domain, and waits while its vCPU does not execute.
+//! A guest's stack sends it (its kernel's time), it takes a slot of the TX ring and an event notifies the
+//! driver domain, whose kernel handles the event, carries the packet through TX, softnet and RX (the
+//! discipline says which packet is next) and sends an event to the receiving guest, whose kernel receives it.
+//! One from outside comes over the link into the network card, whose interrupt is an event to the driver
+//! domain, too. Everything but the links is processor time of some domain, and waits while its vCPU does not
+//! execute.
 //!
 //! # Kernels
 //! Each domain with an interface, and each driver domain, has a [`Kernel`] on its first vCPU: work in
@@ -24,7 +25,7 @@
 //!
 //! [`EventHandling`]: punctual_model::network::EventHandling
 
-mod build;
+pub(crate) mod build;
 mod carry;
 mod clock;
 mod flows;
@@ -35,7 +36,7 @@ use std::collections::VecDeque;
 
 use punctual_jobs::stream::{Receiver, Sender};
 use punctual_jobs::{mix, uniform_ns};
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::index::TaskIx;
 use punctual_model::network::{EventHandling, NetworkCosts, Nic};
 use punctual_model::results::{JobStats, PacketCounts, Segment};
@@ -45,8 +46,6 @@ use punctual_sched::{Duration, Instant};
 
 use crate::index::{KernelIx, ProcessorIx, UnitIx, indexes};
 use clock::Clock;
-
-pub(crate) use build::build;
 
 /// Parts of a packet's way.
 pub(crate) const SEGMENTS: usize = Segment::ALL.len();
@@ -78,7 +77,6 @@ pub(crate) enum State {
     Idle,
     /// There is work; what exactly is decided as soon as the vCPU executes.
     Choosing,
-    /// In the middle of a step.
     Stepping,
 }
 
@@ -88,13 +86,11 @@ enum Work {
     None,
     /// A driver handles the event on a port.
     Event(Port),
-    /// A driver carries a packet.
     Carry(Step),
     /// A guest receives the first packet of an interface's RX ring.
     Receive {
         interface: u32,
     },
-    /// A guest sends a packet.
     Send {
         interface: u32,
         packet: u32,
@@ -103,7 +99,6 @@ enum Work {
 
 /// A domain's work in interrupt context, on its first vCPU.
 pub(crate) struct Kernel {
-    /// The vCPU as a processor and as a unit.
     pub(crate) proc: ProcessorIx,
     pub(crate) vcpu: UnitIx,
     pub(crate) state: State,
@@ -113,7 +108,6 @@ pub(crate) struct Kernel {
     /// What is left of the step, and since when it executes, while it does.
     pub(crate) left: Duration,
     pub(crate) from: Instant,
-    /// Time spent so far.
     pub(crate) spent: Duration,
     /// Has it just found something to do after it had nothing?
     woke: bool,
@@ -124,7 +118,6 @@ pub(crate) struct Kernel {
     /// Was that for long?
     resumes: bool,
     work: Work,
-    /// When the step began.
     began: Instant,
     /// Part of the step that sends an event.
     event_part: Duration,
@@ -145,7 +138,6 @@ struct Bridge {
     events: EventHandling,
     costs: NetworkCosts,
     nic: Nic,
-    /// The card as the discipline knows it.
     card: InterfaceId,
     card_port: Port,
     /// The interface that each port belongs to, or none for the card.
@@ -184,9 +176,9 @@ struct Interface {
     /// Packets in the TX stage or before it.
     in_tx: u32,
     ring_slots: u32,
-    /// Does it wait for a free slot? Set when there is none, cleared by the event that tells of some.
+    /// Does it wait for a free slot? Set when there is none, cleared by the event that announces free slots.
     blocked: bool,
-    /// In the RX ring; so many of them from the front have seen the vCPU execute.
+    /// Those in the RX ring; this many of them, from the front, have seen the vCPU execute.
     received: VecDeque<u32>,
     seen: usize,
     /// Has an event been sent that the kernel is still at work on?
@@ -195,7 +187,6 @@ struct Interface {
     interrupt: bool,
 }
 
-/// An end of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Interface(u32),
@@ -222,13 +213,13 @@ enum Role {
     Data(u64),
     /// Everything before is there.
     Ack(u64),
-    /// Nothing follows from it.
     Plain,
     /// Releases the task of this step of its chain.
-    Hop { step: u32 },
+    Hop {
+        step: u32,
+    },
 }
 
-/// A packet on its way.
 #[derive(Clone, Copy)]
 struct Packet {
     lane: u32,
@@ -304,15 +295,15 @@ enum Lost {
 /// Latencies and where they went.
 #[derive(Default)]
 struct Times {
-    latency: Recorder,
-    segments: [Recorder; SEGMENTS],
+    latency: Histogram,
+    segments: [Histogram; SEGMENTS],
 }
 
 impl Times {
     fn record(&mut self, latency: Duration, segments: &[Duration; SEGMENTS]) {
         self.latency.record(latency);
-        for (recorder, &time) in self.segments.iter_mut().zip(segments) {
-            recorder.record(time);
+        for (histogram, &time) in self.segments.iter_mut().zip(segments) {
+            histogram.record(time);
         }
     }
 }
@@ -322,11 +313,9 @@ impl Times {
 struct Tally {
     packets: PacketCounts,
     times: Times,
-    /// Packets on their way.
     alive: u64,
 }
 
-/// A flow at work.
 struct FlowState {
     traffic: punctual_model::network::Traffic,
     /// From the one that begins to the other end, and back.
@@ -352,7 +341,6 @@ struct FlowState {
     ack_set: bool,
 }
 
-/// A chain at work.
 struct ChainState {
     /// The lane to each step from the one before, unless that is in the same domain. The first has none.
     lanes: Vec<Option<u32>>,
@@ -379,7 +367,6 @@ struct Served {
     release: Instant,
     /// The release of the chain's first step.
     origin: Instant,
-    /// The request to answer.
     packet: Option<u32>,
 }
 
@@ -390,7 +377,7 @@ impl Net {
         self.clock.at()
     }
 
-    /// When a job of a task that packets release was released: so many before it are not finished either.
+    /// When a job of a task that packets release was released: this many earlier jobs are unfinished, too.
     pub(crate) fn release_of(&self, task: TaskIx, before: usize) -> Option<Instant> {
         Some(self.served.get(task.0)?.get(before)?.release)
     }

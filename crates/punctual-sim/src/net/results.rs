@@ -26,19 +26,19 @@ impl<O: Observer> Machine<'_, O> {
         self.tell_counts();
     }
 
-    /// What was created was delivered, dropped or is on its way: says so to the observer.
+    /// What was created was delivered, dropped or is on its way: reports it to the observer.
     fn tell_counts(&mut self) {
         for owner in 0..(self.net.flows.len() + self.net.chains.len()) as u32 {
             let Tally { packets, alive, .. } = self.net.tally(owner);
             let PacketCounts { created, delivered, dropped, .. } = *packets;
             let (dropped, on_their_way) = (dropped.total(), *alive);
             let counted = PacketEvent::Counted { owner, created, delivered, dropped, on_their_way };
-            self.tell(Event::Packet(counted));
+            self.notify(Event::Packet(counted));
         }
         let answered = |queue: &VecDeque<Served>| queue.iter().filter(|s| s.packet.is_some()).count();
         let answering = self.net.served.iter().map(answered).sum::<usize>() as u64;
         let places = self.net.packets.len() as u64;
-        self.tell(Event::Packet(PacketEvent::Held { places, answering }));
+        self.notify(Event::Packet(PacketEvent::Held { places, answering }));
     }
 
     pub(crate) fn network_results(&mut self) -> Vec<NetworkResult> {
@@ -114,7 +114,7 @@ impl<O: Observer> Machine<'_, O> {
 }
 
 impl Tally {
-    fn result(self) -> (PacketCounts, punctual_model::Recorder, Vec<SegmentResult>) {
+    fn result(self) -> (PacketCounts, punctual_model::Histogram, Vec<SegmentResult>) {
         let packets = PacketCounts { in_flight: self.alive, ..self.packets };
         let Times { latency, segments } = self.times;
         let segments = Segment::ALL.into_iter().zip(segments);

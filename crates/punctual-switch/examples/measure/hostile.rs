@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{FrontEnd, frame};
 use vm_memory::{Bytes, GuestAddress};
@@ -73,7 +73,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes) -> Outc
     let switch = switch(folder, kind, PORT + 1, planes, 50)?;
     let [mut a, mut b] = [vm(folder, 0)?, vm(folder, 1)?];
     let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-    let mut times = DEEDS.map(|_| Recorder::new());
+    let mut times = DEEDS.map(|_| Histogram::new());
     let mut lost = 0;
     for round in 0..ROUNDS {
         for ((_, deed), times) in DEEDS.iter().zip(&mut times) {
@@ -87,7 +87,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes) -> Outc
             time.into_iter().for_each(|time| times.record(time));
         }
     }
-    let us = |of: &Recorder, ppm| of.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
+    let us = |of: &Histogram, ppm| of.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
     let [p50, p99] = [500_000, 990_000].map(|ppm| us(&times[0], ppm));
     for ((what, _), times) in DEEDS.iter().zip(&times) {
         let [of_p50, of_p99] = [500_000, 990_000].map(|ppm| us(times, ppm));

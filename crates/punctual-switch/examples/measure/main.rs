@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_net::{FlowId, InterfaceId, InterfaceParams, Next, Packet, registry};
 use punctual_sched::UnitParams;
 use punctual_sched::registry::{OptionValue, Options};
@@ -291,7 +291,7 @@ fn gaps(folder: &Path) -> Outcome<()> {
             end.store(true, Ordering::Relaxed);
             all
         })?;
-        let us = |gaps: &Recorder, ppm| gaps.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
+        let us = |gaps: &Histogram, ppm| gaps.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
         print!("  {:<13}", name(kind));
         for (what, gaps) in [("nothing", nothing), ("asked", asked), ("plugged", plugged)] {
             let [frames, rounds] = gaps.map(|gaps| [500_000, 900_000].map(|ppm| us(&gaps, ppm)));
@@ -303,9 +303,9 @@ fn gaps(folder: &Path) -> Outcome<()> {
 }
 
 /// The longest gaps while nothing happens, while counters are read, and while a port is added or removed.
-fn each_gap(folder: &Path, switch: &mut Switch, gap_ns: &[AtomicU64; 2]) -> Outcome<[[Recorder; 2]; 3]> {
+fn each_gap(folder: &Path, switch: &mut Switch, gap_ns: &[AtomicU64; 2]) -> Outcome<[[Histogram; 2]; 3]> {
     const WINDOW: Duration = Duration::from_millis(5);
-    let mut gaps = [(); 3].map(|()| [Recorder::new(), Recorder::new()]);
+    let mut gaps = [(); 3].map(|()| [Histogram::new(), Histogram::new()]);
     let mut plugged = None;
     for round in 0..600 {
         std::thread::sleep(WINDOW);
@@ -351,7 +351,7 @@ fn sockets() -> Outcome<()> {
         std::thread::sleep(Duration::from_millis(200));
     }
     while a.receive()?.is_some() || b.receive()?.is_some() {}
-    let mut times = Recorder::new();
+    let mut times = Histogram::new();
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
         let sent = Instant::now();
@@ -426,7 +426,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes, poll_us
     c.flood_with(&frame(address(3), address(2), 0, 64))?;
     d.flood_with(&frame(address(2), address(3), 0, 64))?;
     let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-    let mut recorders = [Recorder::new(), Recorder::new()];
+    let mut histograms = [Histogram::new(), Histogram::new()];
     let (mut flooded, mut lost) = (0u64, 0);
     for block in 0..2 * BLOCKS {
         let floods = block % 2 == 1;
@@ -452,13 +452,13 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes, poll_us
                 }
             }
             let time = punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64);
-            recorders[usize::from(floods)].record(time);
+            histograms[usize::from(floods)].record(time);
         }
         // The rest of the flood is delivered before the next block.
         std::thread::sleep(Duration::from_millis(2));
     }
-    let us = |recorder: &Recorder, ppm| recorder.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
-    let [alone, beside] = &recorders;
+    let us = |histogram: &Histogram, ppm| histogram.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
+    let [alone, beside] = &histograms;
     let pair = |ppm| (us(alone, ppm), us(beside, ppm));
     let ((p50, p50_beside), (p99, p99_beside)) = (pair(500_000), pair(990_000));
     println!(
@@ -483,7 +483,7 @@ fn polling(folder: &Path) -> Outcome<()> {
             let switch = switch(folder, ("rtca", Some(1)), 2, Planes::One, poll_us)?;
             let (mut a, mut b) = (vm(folder, 0)?, vm(folder, 1)?);
             let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-            let mut times = Recorder::new();
+            let mut times = Histogram::new();
             let before = switch.count().planes[0];
             let start = Instant::now();
             let mut next = start;
@@ -531,7 +531,7 @@ fn budget(folder: &Path) -> Outcome<()> {
         let [mut a, mut b, mut c, mut d] = [vm(folder, 0)?, vm(folder, 1)?, vm(folder, 2)?, vm(folder, 3)?];
         c.flood_with(&frame(address(3), address(2), 0, 64))?;
         let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-        let (mut times, mut flooded) = (Recorder::new(), 0_u64);
+        let (mut times, mut flooded) = (Histogram::new(), 0_u64);
         let before = switch.count().planes[1];
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(3) {

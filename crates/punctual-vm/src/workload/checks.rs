@@ -96,7 +96,7 @@ impl RunChecks {
         };
         self.owners.remove(at);
         for times in [&report.latency, &report.tardiness] {
-            flows::recorder(times).map_err(|reason| ProtocolError::Flow { owner, reason })?;
+            flows::histogram(times).map_err(|reason| ProtocolError::Flow { owner, reason })?;
         }
         self.flows.push(report);
         Ok(())

@@ -40,9 +40,9 @@ impl ClientError {
     pub fn fault(&self) -> GuestFault {
         match self {
             ClientError::Timeout { .. } | ClientError::Channel(_) | ClientError::Refused(_) => {
-                GuestFault::StoppedTelling
+                GuestFault::Unresponsive
             }
-            ClientError::Protocol(_) | ClientError::Limit(_) => GuestFault::Lied,
+            ClientError::Protocol(_) | ClientError::Limit(_) => GuestFault::ProtocolViolation,
         }
     }
 }

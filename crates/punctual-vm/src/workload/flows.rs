@@ -5,7 +5,7 @@ use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, NetworkIx, TaskIx};
 use punctual_model::network::{Chain, Endpoint, Flow, Traffic, Transport};
 use punctual_model::results::{ChainResult, DropCounts, FlowResult, JobStats, PacketCounts};
-use punctual_model::{Host, Recorder};
+use punctual_model::{Histogram, Host};
 use punctual_sched::Duration;
 
 /// Ends of flows that a run has: which end of which network, and its Ethernet address.
@@ -175,14 +175,14 @@ fn traffic(of: Traffic) -> protocol::Traffic {
 ///
 /// # Errors
 /// When its numbers contradict each other.
-pub fn recorder(times: &Times) -> Result<Recorder, String> {
-    Recorder::from_buckets(&times.buckets, (times.min_ns, times.max_ns), times.sum_ns)
+pub fn histogram(times: &Times) -> Result<Histogram, String> {
+    Histogram::from_buckets(&times.buckets, (times.min_ns, times.max_ns), times.sum_ns)
 }
 
 /// The sum of what the ends of a flow or chain report: packets, and latencies and tardiness.
-fn sum<'r>(reports: impl Iterator<Item = &'r FlowReport>) -> (FlowReport, Recorder, Recorder) {
+fn sum<'r>(reports: impl Iterator<Item = &'r FlowReport>) -> (FlowReport, Histogram, Histogram) {
     let mut sum = FlowReport::default();
-    let (mut latency, mut tardiness) = (Recorder::new(), Recorder::new());
+    let (mut latency, mut tardiness) = (Histogram::new(), Histogram::new());
     for report in reports {
         let add = |own: &mut u64, other: u64| *own = own.saturating_add(other);
         add(&mut sum.created, report.created);
@@ -193,8 +193,8 @@ fn sum<'r>(reports: impl Iterator<Item = &'r FlowReport>) -> (FlowReport, Record
         add(&mut sum.retransmissions, report.retransmissions);
         add(&mut sum.in_time, report.in_time);
         // Their numbers were checked when they came.
-        recorder(&report.latency).iter().for_each(|times| latency.merge(times));
-        recorder(&report.tardiness).iter().for_each(|times| tardiness.merge(times));
+        histogram(&report.latency).iter().for_each(|times| latency.merge(times));
+        histogram(&report.tardiness).iter().for_each(|times| tardiness.merge(times));
     }
     (sum, latency, tardiness)
 }

@@ -77,8 +77,8 @@ pub fn stats_so_far(task: &protocol::Task, (finished, late): (u64, u64), elapsed
 /// `duration_ns`: the counts that the simulator makes.
 pub fn job_stats(jobs: &[JobTimes], deadline_ns: u64, duration_ns: u64) -> JobStats {
     let mut stats = JobStats::default();
-    let record = |recorder: &mut punctual_model::recorder::Recorder, ns: u64| {
-        recorder.record(Duration::from_ns(ns));
+    let record = |histogram: &mut punctual_model::histogram::Histogram, ns: u64| {
+        histogram.record(Duration::from_ns(ns));
     };
     for job in jobs {
         let due_ns = job.release_ns.saturating_add(deadline_ns);

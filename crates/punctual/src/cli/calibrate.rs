@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use punctual_enforce::calibrate::{self as enforce, Calibration, Id, Options, STEPS};
 use punctual_model::file::Overrides;
 use punctual_model::file::edit::{with_network_costs, with_overheads};
-use punctual_model::{Host, Recorder};
+use punctual_model::{Histogram, Host};
 use punctual_report::format::{fmt_count, fmt_duration};
 use punctual_report::table;
 use punctual_run::calibrate::{self, GuestCosts, Machine, Measured, Subject, SwitchCosts, WORKING_SET_KIB};
@@ -187,7 +187,7 @@ fn described(id: Id, text: &str) -> String {
 
 /// A table, methods, and the costs.
 fn switch_text(costs: &SwitchCosts, colour: bool) -> String {
-    let rows: [(&str, &Recorder, &str); 6] = [
+    let rows: [(&str, &Histogram, &str); 6] = [
         (
             "wake-up",
             &costs.times.wake,
@@ -212,7 +212,7 @@ fn switch_text(costs: &SwitchCosts, colour: bool) -> String {
         costs.processor,
         costs.drivers_processor
     );
-    let cells = |times: &Recorder| {
+    let cells = |times: &Histogram| {
         let quantile = |ppm| fmt_duration(times.quantile_ppm(ppm));
         vec![quantile(500_000), quantile(990_000), fmt_duration(times.max()), fmt_count(times.count())]
     };

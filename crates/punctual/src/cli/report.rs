@@ -150,7 +150,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(directory) = &args.hgrm {
         for (name, distribution) in names(&distributions).iter().zip(&distributions) {
             write_into(directory, &format!("{name}.hgrm"), |out| {
-                hdr::write_hgrm(distribution.recorder, out)
+                hdr::write_hgrm(distribution.histogram, out)
             })?;
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::file::Overrides;
 use punctual_model::text::printable;
 use punctual_run::sockets::service::{Ended, Served, Service};
@@ -123,7 +123,7 @@ fn segments_of(segments: &Segments) -> Vec<Segment> {
         ("guest", &segments.guest),
         ("host send", &segments.host_send),
     ];
-    let segment = |(name, times): (&'static str, &Recorder)| Segment {
+    let segment = |(name, times): (&'static str, &Histogram)| Segment {
         name,
         count: times.count(),
         mean_ns: times.mean().as_ns(),

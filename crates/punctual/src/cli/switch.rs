@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_model::file::Overrides;
 use punctual_model::network::Network;
 use punctual_model::results::SwitchResult;
@@ -232,7 +232,7 @@ struct CountedPort {
     delivered: Count,
     received: Count,
     drops: Drops,
-    latency: Recorder,
+    latency: Histogram,
     #[serde(skip_serializing_if = "Option::is_none")]
     uplink: Option<UplinkStats>,
 }
@@ -269,7 +269,7 @@ impl Counted {
             delivered: stats.delivered,
             received: stats.received,
             drops: stats.drops,
-            latency: stats.latency.recorder(),
+            latency: stats.latency.histogram(),
             uplink: stats.uplink,
         });
         let planes = report.planes.iter().enumerate().map(|(plane, stats)| CountedPlane {

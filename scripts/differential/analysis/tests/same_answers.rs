@@ -45,7 +45,7 @@ fn theirs_edf(tasks: &[Demand], of: usize) -> Option<Time> {
     found.ok().map(|time| ns(u64::from(time)))
 }
 
-/// Tasks of up to about full utilisation, deadlines before and after the periods.
+/// Tasks of up to about full utilization, deadlines before and after the periods.
 fn tasks() -> impl Strategy<Value = Vec<Demand>> {
     prop::collection::vec((1u64..8, 4u64..60, 50u64..150), 1..6).prop_map(|tasks| {
         let demand = |(cost, period, part): (u64, u64, u64)| {

@@ -111,9 +111,10 @@ fn outer_first(sections: &[Section<'_>], outer: &[Option<usize>], errors: &mut E
         let first = outer[at] != Some(start) || chain.iter().all(|&d| d >= start);
         if let (Some(next), Some(entry), true) = (outer[at], section.get("in"), first) {
             let names: Vec<&str> = chain.iter().chain([&next]).map(|&d| sections[d].name).collect();
-            let message = match next == start {
-                true => format!("domain `{}` runs inside itself: {}", section.name, names.join(" in ")),
-                false => format!("domain `{}` is nested more than {NESTING_MAX} deep", section.name),
+            let message = if next == start {
+                format!("domain `{}` runs inside itself: {}", section.name, names.join(" in "))
+            } else {
+                format!("domain `{}` is nested more than {NESTING_MAX} deep", section.name)
             };
             errors.add(entry.node.place, message, "expected a chain of domains that ends at a pool");
         }
@@ -179,7 +180,11 @@ fn single_vcpus(section: Section<'_>, vcpus: &mut [UnitDraft], above: &Processor
         unreachable!("vcpu is numbered")
     };
     let Value::Table(by_number) = &entry.node.value else {
-        errors.add(entry.place(), "`vcpu` is no table", "expected for example vcpu.0 = { affinity = [1] }");
+        errors.add(
+            entry.place(),
+            "`vcpu` is not a table",
+            "expected for example vcpu.0 = { affinity = [1] }",
+        );
         return;
     };
     for entry in &by_number.entries {

@@ -84,8 +84,8 @@ pub(crate) fn generated(
 fn drawn<T>(section: Section<'_>, set: Option<T>, errors: &mut Errors) -> Option<T> {
     if set.is_none() {
         let place = section.get("recipe").map_or(section.place, |e| e.node.place);
-        let message = "UUniFast-Discard finds no such set: the utilisation is too near the number of tasks";
-        errors.add(place, message, "expected more tasks, a lower utilisation, or \"randfixedsum\"");
+        let message = "UUniFast-Discard finds no such set: the utilization is too near the number of tasks";
+        errors.add(place, message, "expected more tasks, a lower utilization, or \"randfixedsum\"");
     }
     set
 }
@@ -119,7 +119,7 @@ fn check_recipe_keys(section: Section<'_>, recipe: &str, errors: &mut Errors) {
     }
 }
 
-/// The utilisation that RT-Xen's recipe distributes: the domain's share times the load.
+/// The utilization that RT-Xen's recipe distributes: the domain's share times the load.
 fn domain_utilization(
     section: Section<'_>,
     share: Option<Share>,
@@ -150,7 +150,7 @@ fn check_total(
         return Some(());
     }
     let place = section.get(key).map_or(section.place, |e| e.node.place);
-    let message = format!("the tasks' utilisation is {}", show_percent(total));
+    let message = format!("the tasks' utilization is {}", show_percent(total));
     let expected = match recipe {
         "uunifast" => "expected at most 100%; \"uunifast-discard\" and \"randfixedsum\" go beyond".into(),
         _ => format!("expected more than 0%, at most {} for that many tasks", show_percent(most)),

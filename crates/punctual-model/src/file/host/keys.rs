@@ -32,7 +32,7 @@ pub(crate) static ROOT: TableInfo = TableInfo {
             "duration",
             SOME_TIME,
             Some("10s"),
-            "How long to simulate or run. Without it `attach` goes on until it is stopped.",
+            "How long to simulate or run. Without it, `attach` runs until it is stopped.",
         ),
         required("machine", Kind::Table(&MACHINE), "The physical machine."),
         key(
@@ -105,7 +105,7 @@ static POOL: TableInfo = TableInfo {
         required(
             "policy",
             Kind::Policy,
-            "The policy that schedules the pool's units. Its options stand in a table of the policy's name.",
+            "The policy that schedules the pool's units. Its options go into a table of the policy's name.",
         ),
         key(
             "task",
@@ -131,12 +131,7 @@ static SERVER_KEYS: [KeyInfo; 6] = [
         None,
         "Upper limit in percent of one processor, 0 for none.",
     ),
-    key(
-        "extratime",
-        Kind::Flag,
-        None,
-        "May the unit run on time nobody else wants after its budget is used up?",
-    ),
+    key("extratime", Kind::Flag, None, "May the unit use spare processor time when its budget is used up?"),
 ];
 
 static PLACE_OF_VCPU: [KeyInfo; 3] = [
@@ -144,8 +139,8 @@ static PLACE_OF_VCPU: [KeyInfo; 3] = [
         "best_effort",
         Kind::Flag,
         Some("false"),
-        "Below all others, whatever the policy: it runs when none of them wants to. Needs no budget, and of \
-         the policy's parameters only `affinity` counts. For units of a pool.",
+        "The unit runs below all others, under every policy, when no other unit wants the processor. It \
+         needs no budget; of the policy's parameters only `affinity` applies. For units of a pool.",
     ),
     key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
     key(
@@ -286,7 +281,7 @@ pub(crate) static COST: TableInfo = TableInfo {
 static GENERATE: TableInfo = TableInfo {
     title: "a generate table",
     keys: &[
-        required("recipe", Kind::Word(&RECIPES), "How the tasks' utilisations are drawn."),
+        required("recipe", Kind::Word(&RECIPES), "How the tasks' utilizations are drawn."),
         key(
             "tasks",
             Kind::Count { min: 1, max: GENERATED_MAX },
@@ -297,20 +292,20 @@ static GENERATE: TableInfo = TableInfo {
             "load",
             Kind::Percent { max: WHOLE },
             None,
-            "Recipe `rt-xen`: the tasks' utilisation as a part of the domain's share (the sum of budget / \
+            "Recipe `rt-xen`: the tasks' utilization as a part of the domain's share (the sum of budget / \
              period of its vCPUs).",
         ),
         key(
             "utilization",
             Kind::Percent { max: WHOLE * GENERATED_MAX },
             None,
-            "The other recipes: the tasks' utilisations add up to this; 100% is one processor.",
+            "The other recipes: the tasks' utilizations add up to this; 100% is one processor.",
         ),
         key(
             "utilizations",
             Kind::Word(&UTILIZATIONS),
             None,
-            "Recipe `schedcat`: the named distribution of each task's utilisation.",
+            "Recipe `schedcat`: the named distribution of each task's utilization.",
         ),
         key(
             "periods",

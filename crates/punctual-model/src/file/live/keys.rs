@@ -15,18 +15,18 @@ const fn table(title: &'static str, keys: &'static [KeyInfo]) -> TableInfo {
 pub(crate) static LIVE_KEYS: [KeyInfo; 6] = [
     key("vm", Kind::Table(&VM), None, "Live: a VM that the run starts under QEMU."),
     key("process", Kind::Table(&PROCESS), None, "Live: a process that the run starts, instead of `vm`."),
-    key("attach", Kind::Table(&ATTACH), None, "Live: something that runs already, instead of `vm`."),
+    key("attach", Kind::Table(&ATTACH), None, "Live: a VM or process that already runs, instead of `vm`."),
     key(
         "helpers",
         Kind::Table(&HELPERS),
         None,
-        "Live: where the VMM's threads run that are no vCPUs (QEMU's main loop, I/O threads, vhost workers).",
+        "Live: where the VMM's other threads run (QEMU's main loop, I/O threads, vhost workers).",
     ),
     key(
         "threads_max",
         PID,
         Some("no limit"),
-        "Live: threads that what the run starts may have at once, all of its processes together.",
+        "Live: the most threads that the VM or process may have at once, over all its processes.",
     ),
     key(
         "sockets",
@@ -53,8 +53,8 @@ static VM: TableInfo = table(
             "accel",
             Kind::Word(&["auto", "kvm", "tcg"]),
             Some("auto"),
-            "What executes the guest: the processor by KVM, or QEMU's translator TCG; `auto` takes KVM where \
-             it runs an ordinary 64-bit kernel.",
+            "What runs the guest: KVM, or QEMU's translator TCG; `auto` uses KVM if it runs an ordinary \
+             64-bit kernel.",
         ),
         key("arguments", Kind::Texts, None, "More arguments of QEMU, after those that the run gives."),
         key("append", Kind::Line, None, "Appended to the kernel's command line."),
@@ -70,7 +70,7 @@ static PROCESS: TableInfo = table(
             Some("the project's guest program with the domain's tasks"),
             "The program, a path or a name in PATH, and its arguments.",
         ),
-        key("environment", Kind::Environment, None, "Variables set on top of the run's own environment."),
+        key("environment", Kind::Environment, None, "Environment variables, added to those of the run."),
         key("directory", Kind::Line, Some("that of the run"), "Its working directory."),
     ],
 );
@@ -78,7 +78,7 @@ static PROCESS: TableInfo = table(
 static ATTACH: TableInfo = table(
     "a domain's attach",
     &[
-        key("qmp", Kind::Line, None, "QEMU, by the path of a Unix socket on which it speaks QMP."),
+        key("qmp", Kind::Line, None, "QEMU, by the path of its QMP socket (a Unix socket)."),
         key("libvirt", Kind::Line, None, "The QEMU of the libvirt domain of this name."),
         key("process", PID, None, "A QEMU process, by its id."),
         key("firecracker", PID, None, "A Firecracker process, by its id."),
@@ -102,13 +102,13 @@ static SOCKETS: TableInfo = table(
             "calls_per_second",
             Kind::Count { min: 1, max: 100_000_000 },
             Some("no limit"),
-            "Calls made for the guest in a second; it waits for more.",
+            "Most calls made for the guest per second; further calls wait.",
         ),
         key(
             "buffer_kib",
             Kind::Count { min: 4, max: 65_536 },
             Some("what the kernel gives"),
-            "What each socket may hold in KiB, for each direction.",
+            "Buffer of each socket in KiB, per direction.",
         ),
         key(
             "priority",
@@ -133,13 +133,13 @@ static SOCKETS: TableInfo = table(
             "idle_poll",
             Kind::Duration { min: Duration::ZERO },
             Some("0us"),
-            "How long an idle processor of the project's guest looks for messages before it halts.",
+            "How long an idle processor of the project's guest polls for messages before it halts.",
         ),
         key(
             "commands",
             Kind::Texts,
             Some("all"),
-            "Programs of the project's guest whose sockets are the host's, by their names.",
+            "Programs of the project's guest that use the host's sockets, by name.",
         ),
     ],
 );

@@ -25,7 +25,7 @@ const COMMAND_MAX: usize = 15;
 /// Bytes of an interface's name: `IFNAMSIZ` less its NUL (Linux, include/uapi/linux/if.h).
 const INTERFACE_MAX: usize = 15;
 
-/// Reads what stands for a domain that is in a pool and has `vcpus` vCPUs, on a machine with `processors`.
+/// Reads the backend of a domain that is in a pool and has `vcpus` vCPUs, on a machine with `processors`.
 pub(crate) fn live(section: Section<'_>, vcpus: usize, processors: usize, errors: &mut Errors) -> Live {
     let mut given = section.table.entries.iter().filter(|e| BACKENDS.contains(&e.key.as_str()));
     let first = given.next();
@@ -128,7 +128,7 @@ fn commands(section: Section<'_>, errors: &mut Errors) -> Vec<String> {
     given.into_iter().map(|(name, _)| name.to_owned()).collect()
 }
 
-/// A nested domain belongs to its outer domain's guest; nothing on this host stands for it.
+/// A nested domain belongs to its outer domain's guest; it has no backend on this host.
 pub(crate) fn refuse_nested(section: Section<'_>, errors: &mut Errors) {
     for entry in section.table.entries.iter().filter(|e| LIVE_KEYS.iter().any(|k| k.name == e.key)) {
         let message = format!("{} runs inside another domain and has no `{}`", section.header(), entry.key);
@@ -285,9 +285,10 @@ fn helpers(section: Section<'_>, machine: usize, errors: &mut Errors) -> Helpers
     let fifo = section.word("policy", errors).unwrap_or_else(|| section.default("policy")) == "fifo";
     let priority = section.count_or_default("priority", errors) as u8;
     let nice = section.integer_or_default("nice", errors) as i8;
-    let (policy, name, reads, ignores) = match fifo {
-        true => (HelperPolicy::Fifo { priority }, "fifo", "priority", "nice"),
-        false => (HelperPolicy::Other { nice }, "other", "nice", "priority"),
+    let (policy, name, reads, ignores) = if fifo {
+        (HelperPolicy::Fifo { priority }, "fifo", "priority", "nice")
+    } else {
+        (HelperPolicy::Other { nice }, "other", "nice", "priority")
     };
     if let Some(entry) = section.get(ignores) {
         let message = format!("policy `{name}` does not read `{ignores}`");

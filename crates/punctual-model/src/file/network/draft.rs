@@ -4,18 +4,11 @@ use punctual_net::InterfaceParams;
 use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
 
-use super::switch::PlaneDraft;
+use super::names::Name;
 use crate::file::source::{Place, Places};
 use crate::network::{
-    DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Traffic, Transport, Vlans,
+    DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Plane, Traffic, Transport, Vlans,
 };
-
-/// A name and where it was written.
-#[derive(Clone)]
-pub(crate) struct Name {
-    pub(crate) text: String,
-    pub(crate) place: Place,
-}
 
 /// What the tables of networks, flows and chains give.
 pub(crate) struct Drafts {
@@ -51,6 +44,14 @@ pub(crate) struct InterfaceDraft {
     pub(crate) params: InterfaceParams,
     pub(crate) vlans: Vlans,
     pub(crate) places: Places,
+}
+
+/// A plane, and where its parts stand that are checked when the host is complete.
+pub(crate) struct PlaneDraft {
+    pub(crate) plane: Plane,
+    pub(crate) name: Name,
+    pub(crate) up_to: Place,
+    pub(crate) processors: Vec<(usize, Place)>,
 }
 
 pub(crate) struct FlowDraft {

@@ -2,22 +2,12 @@
 
 use punctual_sched::Duration;
 
-use super::draft::{ChainDraft, FlowDraft, Name};
+use super::draft::{ChainDraft, FlowDraft};
+use super::names::{Name, name_under, own_name};
 use crate::file::error::Errors;
 use crate::file::limits::STEPS_MAX;
 use crate::file::section::Section;
 use crate::network::Traffic;
-
-/// The name of the section itself.
-pub(super) fn own_name(section: Section<'_>) -> Name {
-    Name { text: section.name.to_string(), place: section.place }
-}
-
-/// The name that stands under `key`.
-pub(super) fn name_under(section: Section<'_>, key: &'static str, errors: &mut Errors) -> Option<Name> {
-    let text = section.text(key, errors)?.to_string();
-    Some(Name { text, place: section.place_of(key) })
-}
 
 /// Keys that only some kinds of flow have.
 const KEYS_OF_KINDS: [(&str, &[&str]); 12] = [

@@ -35,13 +35,13 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             Kind::Word(&TRANSPORTS),
             Some("frames"),
             "Live: a switch and network cards, or datagrams that guests have from sockets of the host; then \
-             the driver domain stands for the threads that make the guests' calls.",
+             the driver domain represents the threads that make the guests' calls.",
         ),
         key(
             "discipline",
             Kind::Discipline,
             Some("netback"),
-            "Which packet the driver domain processes next. Its options stand in a table of the discipline's \
+            "Which packet the driver domain processes next. Its options go into a table of the discipline's \
              name.",
         ),
         key(
@@ -63,7 +63,7 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             "mtu",
             Kind::Count { min: MTU_MIN, max: MTU_MAX },
             Some("no limit"),
-            "Live: the most bytes after a frame's addresses, type and VLAN tag. Guests are told of it, and \
+            "Live: the most bytes after a frame's addresses, type and VLAN tag. Guests get it as their MTU; \
              longer frames are dropped.",
         ),
         key(
@@ -302,8 +302,8 @@ static PLANE: TableInfo = TableInfo {
             "up_to",
             Kind::Count { min: 0, max: u32::MAX as u64 },
             Some("all others"),
-            "Interfaces with a priority number up to this are in the plane, if no more urgent plane has \
-             them. One plane has no `up_to` and serves the rest.",
+            "The plane serves interfaces with a priority number up to this that no more urgent plane serves. \
+             One plane has no `up_to` and serves the rest.",
         ),
         key("processors", Kind::Numbers, Some("as of the run"), "Processors of its threads."),
         key(
@@ -319,13 +319,8 @@ static PLANE: TableInfo = TableInfo {
             Some("no limit"),
             "Processor time that its threads may take together in each `period`.",
         ),
-        key("period", PERIOD, None, "When the budget comes back."),
-        key(
-            "policy",
-            Kind::Policy,
-            Some(deferrable::NAME),
-            "The server policy by whose rules it comes back.",
-        ),
+        key("period", PERIOD, None, "The period of its replenishment."),
+        key("policy", Kind::Policy, Some(deferrable::NAME), "The server policy that replenishes the budget."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -345,8 +340,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "What is sent: `ping` (the next after the answer), `request` (answered by a task or the kernel), \
              `periodic`, `stream` (as TCP) or `storm` (as fast as possible).",
         ),
-        required("from", Kind::Endpoint, "The end that begins: a domain, or a host outside."),
-        required("to", Kind::Endpoint, "The end that receives: a domain, or a host outside."),
+        required("from", Kind::Endpoint, "The sending end: a domain, or a host outside."),
+        required("to", Kind::Endpoint, "The receiving end: a domain, or a host outside."),
         key("bytes", LENGTH, Some("98; stream and storm 1514"), "Length of a packet."),
         key("reply_bytes", LENGTH, Some("bytes"), "`request`: length of an answer."),
         key("start", ANY_TIME, Some("0ns"), "When the flow begins."),

@@ -3,6 +3,7 @@
 mod draft;
 mod flow;
 pub(super) mod keys;
+mod names;
 pub(super) mod read;
 pub(super) mod resolve;
 mod switch;

@@ -5,8 +5,9 @@ use punctual_net::registry::{disciplines, find};
 use punctual_net::{InterfaceKind, InterfaceParams, Rate};
 
 use super::draft::{DisciplineDraft, Drafts, InterfaceDraft, NetworkDraft};
-use super::flow::{chain, flow, name_under, own_name};
+use super::flow::{chain, flow};
 use super::keys::{COSTS, NIC};
+use super::names::{name_under, own_name};
 use super::switch;
 use crate::file::error::Errors;
 use crate::file::key::OptionOwner;

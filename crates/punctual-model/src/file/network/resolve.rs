@@ -5,7 +5,8 @@ use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::PORTS;
 use punctual_sched::{Duration, Instant};
 
-use super::draft::{ChainDraft, Drafts, FlowDraft, Name, NetworkDraft};
+use super::draft::{ChainDraft, Drafts, FlowDraft, NetworkDraft};
+use super::names::Name;
 use super::switch;
 use crate::file::entry::{expected_names, shorten};
 use crate::file::error::Errors;

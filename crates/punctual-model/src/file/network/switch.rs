@@ -3,21 +3,13 @@
 use punctual_sched::registry::{self, Options, PolicyInfo};
 use punctual_sched::{Instant, ParamError, UnitParams};
 
-use super::draft::{InterfaceDraft, Name};
-use super::flow::own_name;
+use super::draft::{InterfaceDraft, PlaneDraft};
 use super::keys::{PLANES_MAX, VLAN_MAX, VLANS_MAX};
+use super::names::{Name, own_name};
 use crate::file::error::Errors;
 use crate::file::section::Section;
 use crate::file::source::Place;
 use crate::network::{DEFAULT_VLAN, Endpoint, Network, OutsideHost, Plane, PlaneBudget, Vlans};
-
-/// A plane, and where its parts stand that are checked when the host is complete.
-pub(crate) struct PlaneDraft {
-    pub(crate) plane: Plane,
-    pub(crate) name: Name,
-    pub(crate) up_to: Place,
-    pub(crate) processors: Vec<(usize, Place)>,
-}
 
 pub(super) fn planes(network: Section<'_>, errors: &mut Errors) -> Vec<PlaneDraft> {
     let sections = network.named("plane", errors);

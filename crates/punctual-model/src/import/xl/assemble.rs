@@ -25,10 +25,9 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
     for (name, pool) in &printed.pools {
         let rtds =
             |(_, m): &(String, PrintedDomain)| m.rtds.is_some() || m.vcpus.values().any(|v| v.rtds.is_some());
-        let found = pool.policy.unwrap_or_else(|| match printed.domains.iter().any(rtds) {
-            true => rtds::NAME,
-            false => credit::NAME,
-        });
+        let found = pool
+            .policy
+            .unwrap_or_else(|| if printed.domains.iter().any(rtds) { rtds::NAME } else { credit::NAME });
         let ix = draft.add_pool(name, found, pool.place);
         draft.pools[ix].options = pool.options.clone();
         if found == credit::NAME {
@@ -38,7 +37,11 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
         draft.pools[ix].processors = pool.processors.clone().unwrap_or_default();
         if pool.processors.is_none() && printed.pools.len() > 1 {
             let expected = "expected what `xl cpupool-list -c` prints";
-            input.error(pool.place, format!("nothing says which processors pool {name} has"), expected);
+            input.error(
+                pool.place,
+                format!("the input does not list the processors of pool {name}"),
+                expected,
+            );
         }
     }
     for ((name, domain), (pool, place)) in printed.domains.iter().zip(pool_of) {
@@ -65,7 +68,7 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
 fn units(input: &mut Input, name: &str, domain: &PrintedDomain, pool: &[usize]) -> Vec<UnitDraft> {
     let count = domain.vcpus.keys().last().map_or(1, |last| last + 1);
     if domain.vcpus.is_empty() {
-        input.note(domain.place, format!("{name}: no table lists its vCPUs: one is taken"));
+        input.note(domain.place, format!("{name}: no table lists its vCPUs; it gets one"));
     }
     let cap_percent = domain.cap_percent.map(|cap| cap.div_ceil(count as u32));
     if domain.cap_percent.is_some_and(|cap| cap % count as u32 != 0) {

@@ -14,7 +14,7 @@ use assemble::assemble;
 use printed::{Printed, RtdsParams};
 
 use super::draft::HostDraft;
-use super::input::{Input, shorten};
+use super::input::{Input, Reported, shorten};
 use crate::file::PROCESSORS_MAX;
 use crate::file::source::Place;
 use crate::file::writer::time;
@@ -185,7 +185,7 @@ fn row(
         }),
         Table::Vcpus => columns(line).map(|(name, [_, vcpu, _, _, _, hard, _, _])| {
             let vcpu = vcpu_number(input, place, vcpu)?;
-            let hard = hard_affinity(input, place, hard)?;
+            let hard = hard_affinity(input, place, hard).ok()?;
             draft.include_processors(hard.as_deref().unwrap_or_default());
             printed.domain(name, place).vcpus.entry(vcpu).or_default().hard = hard;
             Some(())
@@ -215,11 +215,11 @@ fn vcpu_number(input: &mut Input, place: Place, text: &str) -> Option<usize> {
     input.integer(place, "the vCPU", text, 0, PROCESSORS_MAX as i64 - 1).map(|vcpu| vcpu as usize)
 }
 
-/// `None` inside: everywhere.
-fn hard_affinity(input: &mut Input, place: Place, text: &str) -> Option<Option<Vec<usize>>> {
+/// `None`: all processors.
+fn hard_affinity(input: &mut Input, place: Place, text: &str) -> Result<Option<Vec<usize>>, Reported> {
     match text {
-        "all" => Some(None),
-        list => input.cpu_list(place, "the hard affinity", list).map(Some),
+        "all" => Ok(None),
+        list => input.cpu_list(place, "the hard affinity", list).map(Some).ok_or(Reported),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use punctual_enforce::journal::Restored;
 use punctual_enforce::session::Report;
 use punctual_linux::preflight;
-use punctual_model::Recorder;
+use punctual_model::Histogram;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_report::table;
 
@@ -45,17 +45,17 @@ fn wrapped(first: &str, text: &str) -> String {
     textwrap::fill(text, options) + "\n"
 }
 
-fn distribution(recorder: &Recorder) -> String {
-    if recorder.count() == 0 {
+fn distribution(histogram: &Histogram) -> String {
+    if histogram.count() == 0 {
         return "never".into();
     }
-    let quantile = |ppm| fmt_duration(recorder.quantile_ppm(ppm));
+    let quantile = |ppm| fmt_duration(histogram.quantile_ppm(ppm));
     format!(
         "p50 {}, p99 {}, max {} ({} times)",
         quantile(500_000),
         quantile(990_000),
-        fmt_duration(recorder.max()),
-        fmt_count(recorder.count())
+        fmt_duration(histogram.max()),
+        fmt_count(histogram.count())
     )
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Same buckets as HdrHistogram with two significant digits (Tene; 128 linear sub-buckets per octave, so a
 //! reported quantile is at most 1/128 above the true value), but only the buckets that were ever touched are
-//! kept, four bytes each: a machine of 10,000 vCPUs has 30,000 recorders, and a dense one takes 18 KiB.
-//! Minimum, maximum, mean and standard deviation are exact. Recorders merge without loss.
+//! kept, four bytes each: a machine of 10,000 vCPUs has 30,000 histograms, and a dense one takes 18 KiB.
+//! Minimum, maximum, mean and standard deviation are exact. Histograms merge without loss.
 //!
 //! Recording appends; the entries are sorted and added up only when there is no room left, because a search
-//! for the bucket would touch several cache lines of a recorder that was not used for long.
+//! for the bucket would touch several cache lines of a histogram that was not used for long.
 
 use punctual_jobs::histogram::{bounds_of, bucket_of};
 use punctual_sched::Duration;
@@ -20,7 +20,7 @@ const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 /// Counts of durations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Saved", into = "Saved")]
-pub struct Recorder {
+pub struct Histogram {
     count: u64,
     min_ns: u64,
     max_ns: u64,
@@ -56,10 +56,10 @@ fn settle(entries: &mut Vec<u32>) {
     entries.truncate(kept);
 }
 
-impl Recorder {
-    /// An empty recorder; allocates nothing.
+impl Histogram {
+    /// An empty histogram; allocates nothing.
     pub fn new() -> Self {
-        Recorder::default()
+        Histogram::default()
     }
 
     /// Counts one duration.
@@ -119,21 +119,21 @@ impl Recorder {
         buckets: &[(u64, u32)],
         (min_ns, max_ns): (u64, u64),
         sum_ns: u64,
-    ) -> Result<Recorder, String> {
-        let mut recorder = Recorder::new();
+    ) -> Result<Histogram, String> {
+        let mut histogram = Histogram::new();
         for &(low_ns, count) in buckets {
-            recorder.record_n(Duration::from_ns(low_ns), count);
+            histogram.record_n(Duration::from_ns(low_ns), count);
         }
-        if recorder.count == 0 {
-            return Ok(recorder);
+        if histogram.count == 0 {
+            return Ok(histogram);
         }
-        (recorder.min_ns, recorder.max_ns, recorder.sum_ns) = (min_ns, max_ns, sum_ns.into());
-        let saved = Saved::from(recorder.clone());
-        saved.check(sum_ns.into()).map(|()| recorder)
+        (histogram.min_ns, histogram.max_ns, histogram.sum_ns) = (min_ns, max_ns, sum_ns.into());
+        let saved = Saved::from(histogram.clone());
+        saved.check(sum_ns.into()).map(|()| histogram)
     }
 
     /// Adds everything that `other` counted.
-    pub fn merge(&mut self, other: &Recorder) {
+    pub fn merge(&mut self, other: &Histogram) {
         if other.count == 0 {
             return;
         }
@@ -213,14 +213,14 @@ impl Recorder {
     }
 }
 
-impl PartialEq for Recorder {
+impl PartialEq for Histogram {
     fn eq(&self, other: &Self) -> bool {
-        let scalars = |r: &Recorder| (r.count, r.min_ns, r.max_ns, r.sum_ns, r.sum_squares);
+        let scalars = |r: &Histogram| (r.count, r.min_ns, r.max_ns, r.sum_ns, r.sum_squares);
         scalars(self) == scalars(other) && self.buckets() == other.buckets()
     }
 }
 
-impl Eq for Recorder {}
+impl Eq for Histogram {}
 
 /// The JSON form: summary for readers, `buckets` (least value in ns, count) for merging again.
 #[derive(Serialize, Deserialize)]
@@ -262,8 +262,8 @@ impl Saved {
     }
 }
 
-impl From<Recorder> for Saved {
-    fn from(r: Recorder) -> Self {
+impl From<Histogram> for Saved {
+    fn from(r: Histogram) -> Self {
         Saved {
             count: r.count,
             min_ns: r.min_ns,
@@ -280,7 +280,7 @@ impl From<Recorder> for Saved {
     }
 }
 
-impl TryFrom<Saved> for Recorder {
+impl TryFrom<Saved> for Histogram {
     type Error = String;
 
     fn try_from(saved: Saved) -> Result<Self, String> {
@@ -291,7 +291,7 @@ impl TryFrom<Saved> for Recorder {
         let (sum_ns, sum_squares) =
             (number("sum_ns", &saved.sum_ns)?, number("sum_squares_ns2", &saved.sum_squares_ns2)?);
         saved.check(sum_ns)?;
-        let mut recorder = Recorder {
+        let mut histogram = Histogram {
             count: saved.count,
             min_ns: saved.min_ns,
             max_ns: saved.max_ns,
@@ -300,9 +300,9 @@ impl TryFrom<Saved> for Recorder {
             entries: Vec::new(),
         };
         for (low, n) in saved.buckets {
-            recorder.bump(bucket_of(low), n);
+            histogram.bump(bucket_of(low), n);
         }
-        Ok(recorder)
+        Ok(histogram)
     }
 }
 
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn mean_and_standard_deviation_are_exact() {
-        let mut r = Recorder::new();
+        let mut r = Histogram::new();
         for ns in [2, 4, 4, 4, 5, 5, 7, 9] {
             r.record(Duration::from_ns(ns * 1_000_001));
         }
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn counts_beyond_one_entry_add_up() {
-        let mut r = Recorder::new();
+        let mut r = Histogram::new();
         for n in [1, COUNT_MAX, COUNT_MAX - 1, 5, 3 * COUNT_MAX] {
             r.record_n(Duration::from_ns(1000), n);
             r.record_n(Duration::from_ns(10), 1);
@@ -343,20 +343,20 @@ mod tests {
         let total = u64::from(COUNT_MAX) * 5 + 5;
         assert_eq!(r.ranges_ns().map(|(_, _, n)| n).collect::<Vec<_>>(), [5, total]);
         assert_eq!(r.count(), total + 5);
-        assert_eq!(serde_json::from_str::<Recorder>(&serde_json::to_string(&r).unwrap()).unwrap(), r);
+        assert_eq!(serde_json::from_str::<Histogram>(&serde_json::to_string(&r).unwrap()).unwrap(), r);
     }
 
     #[test]
-    fn the_empty_recorder_reports_zeros_and_survives_json() {
-        let r = Recorder::new();
+    fn the_empty_histogram_reports_zeros_and_survives_json() {
+        let r = Histogram::new();
         assert_eq!(r.quantile_ppm(990_000), Duration::ZERO);
         let text = serde_json::to_string(&r).unwrap();
-        assert_eq!(serde_json::from_str::<Recorder>(&text).unwrap(), r);
+        assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), r);
     }
 
     #[test]
     fn numbers_that_do_not_belong_together_are_refused() {
-        let mut r = Recorder::new();
+        let mut r = Histogram::new();
         for ns in [3, 5, 900] {
             r.record(Duration::from_ns(ns));
         }
@@ -369,7 +369,7 @@ mod tests {
             ("\"max_ns\":900", "\"max_ns\":9223372036854775807", "`max_ns` at most"),
         ] {
             assert!(text.contains(good), "{text}");
-            let error = serde_json::from_str::<Recorder>(&text.replace(good, bad)).unwrap_err().to_string();
+            let error = serde_json::from_str::<Histogram>(&text.replace(good, bad)).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -379,7 +379,7 @@ mod tests {
         fn quantiles_equal_those_of_hdrhistogram(
             values in proptest::collection::vec(0u64..10_000_000_000, 1..300),
         ) {
-            let mut ours = Recorder::new();
+            let mut ours = Histogram::new();
             let mut theirs = hdrhistogram::Histogram::<u32>::new_with_bounds(1, 1 << 40, 2).unwrap();
             for &v in &values {
                 ours.record(Duration::from_ns(v));
@@ -396,7 +396,7 @@ mod tests {
         fn merging_equals_recording_everything_in_one(a in proptest::collection::vec(any::<u32>(), 0..100),
                                                       b in proptest::collection::vec(any::<u32>(), 0..100)) {
             let record = |values: &[u32]| {
-                let mut r = Recorder::new();
+                let mut r = Histogram::new();
                 values.iter().for_each(|&v| r.record(Duration::from_ns(v.into())));
                 r
             };
@@ -404,7 +404,7 @@ mod tests {
             merged.merge(&record(&b));
             prop_assert_eq!(&merged, &record(&[a, b].concat()));
             let text = serde_json::to_string(&merged).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Recorder>(&text).unwrap(), merged);
+            prop_assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), merged);
         }
     }
 }
