@@ -20,4 +20,5 @@ pub mod journal;
 pub mod launch;
 pub mod notice;
 pub mod session;
+mod spans;
 pub mod unit;

@@ -8,9 +8,10 @@ use punctual_model::host::Host;
 use punctual_model::results::Results;
 use punctual_run::calibrate;
 use punctual_run::config::{DefaultBackend, Hooks, NetworkConfig, RunConfig};
-use punctual_run::error::{RunError, ServeError};
+use punctual_run::error::ServeError;
 use punctual_run::events::Events;
 use punctual_run::host::{Incomplete, run_host};
+use punctual_run::run::RunError;
 
 use crate::error::Error;
 use crate::scenario::Scenario;

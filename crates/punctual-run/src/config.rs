@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
 use punctual_enforce::driver::Settings;
-use punctual_enforce::session::LinuxScheduler;
+use punctual_enforce::session::{LinuxScheduler, Session, UnitHandle};
 use punctual_linux::Stop;
+use punctual_model::index::PoolIx;
+use punctual_sched::Duration;
+use punctual_vm::workload;
 
 use crate::events::Events;
-use crate::run::RunView;
 
 /// How domains run whose backend the host file does not specify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,4 +88,18 @@ pub struct Hooks<'a> {
     pub end: fn() -> !,
     /// Called about twenty times a second while tasks run.
     pub watch: &'a mut dyn FnMut(&RunView<'_>),
+}
+
+/// A run at one instant.
+pub struct RunView<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The host's pool of each pool of the session.
+    pub pools: &'a [PoolIx],
+    /// The vCPUs; one whose thread was replaced comes again.
+    pub units: &'a [UnitHandle],
+    /// By domain that has tasks with deadlines: its name and jobs.
+    pub jobs: &'a [(String, workload::JobCounts)],
+    /// Since the start of the tasks.
+    pub elapsed: Duration,
 }

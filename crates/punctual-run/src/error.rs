@@ -1,10 +1,6 @@
-//! Why a host is not run, or a network not served.
+//! Why a host is not run, or a network not served, before anything begins.
 
-use punctual_enforce::journal::Restored;
-use punctual_enforce::session::Failed;
 use punctual_model::file;
-
-use crate::run;
 
 /// Why a switch, a server of sockets or a run is refused before it begins.
 #[derive(Debug, thiserror::Error)]
@@ -15,38 +11,6 @@ pub enum ServeError {
     /// A host file has errors.
     #[error(transparent)]
     Host(#[from] file::Errors),
-}
-
-/// Why there are no results of a run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// It was refused before anything was changed on this machine.
-    #[error(transparent)]
-    Refused(#[from] ServeError),
-    /// It failed or was stopped.
-    #[error("{error}")]
-    Failed {
-        #[source]
-        error: Box<run::Error>,
-        /// What was put back; `None`: nothing had been changed.
-        restored: Option<Restored>,
-    },
-}
-
-impl RunError {
-    /// Nothing has been changed yet.
-    pub(crate) fn unchanged(error: run::Error) -> RunError {
-        RunError::Failed { error: Box::new(error), restored: None }
-    }
-
-    pub(crate) fn of_session(failed: Failed) -> RunError {
-        RunError::Failed { error: Box::new((*failed.error).into()), restored: failed.restored }
-    }
-
-    /// Did the user stop the run?
-    pub fn is_stopped(&self) -> bool {
-        matches!(self, RunError::Failed { error, .. } if matches!(**error, run::Error::Stopped))
-    }
 }
 
 /// An error together with its cause.

@@ -11,11 +11,11 @@ use punctual_model::{Host, Results};
 use punctual_sched::Duration;
 
 use crate::abandoned;
-use crate::config::{Hooks, RunConfig};
-use crate::error::{RunError, ServeError};
+use crate::config::{Hooks, RunConfig, RunView};
+use crate::error::ServeError;
 use crate::events::Event;
 use crate::network::{self, FoundNetwork, Helpers, LiveNetwork, Status};
-use crate::run::{self, Measurements, RunView, StageInputs};
+use crate::run::{self, Measurements, RunError, StageInputs};
 use crate::sockets::{self, LiveSockets};
 use crate::status::{Publisher, Snapshot, snapshot};
 

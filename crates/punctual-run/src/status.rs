@@ -12,7 +12,7 @@ use punctual_model::results::PortDrops;
 use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
 
-use crate::run::RunView;
+use crate::config::RunView;
 use punctual_enforce::journal;
 use punctual_enforce::session::UnitHandle;
 use punctual_enforce::unit::UnitCounters;

@@ -2,8 +2,8 @@
 
 use punctual_model::results::{Cause, CauseTime, JobBlame, add_time};
 
-use super::spans::Span;
 use super::supply::{Piece, State};
+use crate::spans::Span;
 
 /// A job of a guest, with times of the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 
 mod jobs;
 mod scans;
-mod spans;
 mod supply;
 
 use std::collections::HashMap;
@@ -15,8 +14,8 @@ use punctual_model::results::{Cause, Disturbance, DisturbedInterval, DisturbedJo
 
 use crate::enforcer::{Observations, Occupants, Sample};
 
+pub use crate::spans::{Span, Spans};
 pub use jobs::{Guest, Job, Task, Vcpu};
-pub use spans::{Span, Spans};
 pub use supply::{Builder, Piece, Seen, State, Supply, UnitWork};
 
 use scans::Place;

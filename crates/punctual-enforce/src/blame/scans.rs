@@ -5,9 +5,9 @@
 use punctual_model::results::Cause;
 
 use super::jobs::{Vcpu, overlap};
-use super::spans::Span;
 use super::supply::{Piece, State};
 use crate::enforcer::{Occupant, Occupants, Sample};
+use crate::spans::Span;
 
 /// A shorter sleep of a unit with work is its guest's own, and a shorter wait is what a switch takes.
 const PIECE_MIN_NS: u64 = 50_000;

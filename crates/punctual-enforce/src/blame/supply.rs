@@ -4,9 +4,9 @@
 //! alone schedules, by real-time priorities: so units are laid into the time between in order of urgency,
 //! each as early as it had work. A guest says when it had work: from the release of each job to its end.
 
-use super::spans::{Span, Spans};
 use crate::driver::Order;
 use crate::enforcer::Entry;
+use crate::spans::{Span, Spans};
 
 /// A look that comes later than this is judged; a timer's usual lateness is below.
 pub const LATE_MIN_NS: u64 = 200_000;

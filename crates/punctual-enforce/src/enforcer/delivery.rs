@@ -5,8 +5,8 @@ use punctual_model::results::Delivery;
 use punctual_sched::Duration;
 
 use super::history::Entry;
-use crate::blame::Span;
 use crate::driver::Order;
+use crate::spans::Span;
 
 /// A budget counts as delivered when less than this part of it is missing: looks are late by that.
 const MISSING_PARTS: u64 = 50;

@@ -7,6 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::spans::Span;
+
 use super::shared::{NAME, Shared, UnitMembers};
 use crate::unit::HIGHEST;
 use punctual_linux::os::switches::{Record, SwitchReader};
@@ -14,9 +16,6 @@ use punctual_linux::os::{cgroup, proc, sched};
 
 /// Spans that are kept of a processor: 24 MiB.
 const SPANS_MAX: usize = 1024 * 1024;
-
-/// A span of time in ns of CLOCK_MONOTONIC: from, until.
-type Span = (u64, u64);
 
 /// A thread that is neither a unit's nor an enforcer, and had a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,11 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use super::Contents;
 use super::claims::{Resource, claims};
-
-/// The directory of network devices.
-const NET: &str = "/sys/class/net";
+use super::paths::NET;
 
 impl Resource {
     /// A network device in the namespace of this process.
@@ -19,24 +17,6 @@ impl Resource {
     /// `/proc` is not mounted.
     pub fn device(name: &str) -> io::Result<Resource> {
         Ok(Resource::Device { name: name.to_owned(), namespace: own_namespace()? })
-    }
-}
-
-/// Is it a file of a network device that a run changes: the switch of threaded NAPI, or a queue's mask?
-pub(super) fn is_parameter(path: &Path) -> bool {
-    let Ok(below) = path.strip_prefix(NET) else { return false };
-    let names: Option<Vec<&str>> = below
-        .components()
-        .map(|part| match part {
-            Component::Normal(name) => name.to_str(),
-            _ => None,
-        })
-        .collect();
-    match names.as_deref() {
-        Some([_, "threaded"]) => true,
-        Some([_, "queues", queue, "rps_cpus"]) => queue.starts_with("rx-"),
-        Some([_, "queues", queue, "xps_cpus"]) => queue.starts_with("tx-"),
-        _ => false,
     }
 }
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
-use super::devices;
-
+/// The directory of network devices.
+pub(super) const NET: &str = "/sys/class/net";
 /// Below these are the parameters of the kernel that a run changes: the real-time limit, and what the
 /// doctor's checks propose.
 const PARAMETERS: [&str; 9] = [
@@ -26,11 +26,29 @@ const PARAMETERS: [&str; 9] = [
 /// # Errors
 /// It is not.
 pub(super) fn check_parameter(path: &Path) -> io::Result<()> {
-    let is_known = PARAMETERS.iter().any(|known| path.starts_with(known)) || devices::is_parameter(path);
+    let is_known = PARAMETERS.iter().any(|known| path.starts_with(known)) || is_device_parameter(path);
     if is_plain(path) && is_known {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "no run changes this file"))
+}
+
+/// Is it a file of a network device that a run changes: the switch of threaded NAPI, or a queue's mask?
+fn is_device_parameter(path: &Path) -> bool {
+    let Ok(below) = path.strip_prefix(NET) else { return false };
+    let names: Option<Vec<&str>> = below
+        .components()
+        .map(|part| match part {
+            Component::Normal(name) => name.to_str(),
+            _ => None,
+        })
+        .collect();
+    match names.as_deref() {
+        Some([_, "threaded"]) => true,
+        Some([_, "queues", queue, "rps_cpus"]) => queue.starts_with("rx-"),
+        Some([_, "queues", queue, "xps_cpus"]) => queue.starts_with("tx-"),
+        _ => false,
+    }
 }
 
 /// Writes a parameter of the kernel that is there.

@@ -8,8 +8,9 @@ use punctual_doctor::host_stack::{CardPlan, kernel_threads_of};
 use punctual_linux::os::sched;
 use punctual_linux::preflight;
 
+use super::error::Error;
 use super::restoration::Restoration;
-use super::{Error, Setup};
+use super::setup::Setup;
 
 /// How long the threads of a card may take to appear.
 const THREADS_MAX: Duration = Duration::from_secs(2);

@@ -13,18 +13,17 @@ mod pool;
 mod processes;
 mod report;
 mod restoration;
+mod setup;
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration as StdDuration;
 
 use punctual_sched::{Instant, UnitParams};
 
-use crate::driver::Settings;
-use crate::enforcer::{Enforcement, Observed, now};
+use crate::enforcer::{Enforcement, now};
 use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
@@ -43,30 +42,7 @@ pub use error::{Error, Failed};
 pub use linux::LinuxScheduler;
 pub use pool::PoolScheduler;
 pub use report::{PoolReport, Report, UnitReport};
-
-/// How a session is set up.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// What is run, for others who want the same: the host's name.
-    pub name: String,
-    /// This program, for the guardian.
-    pub program: PathBuf,
-    /// The processors of all pools.
-    pub processors: Vec<usize>,
-    /// Start even if no processor is left for the host.
-    pub starve: bool,
-    /// Lift the kernel's limit for real-time threads while the session lasts.
-    pub lift_rt_limit: bool,
-    /// How long enforcers may be silent before the guardian ends the run.
-    pub silence: StdDuration,
-    /// Ends this process, when the guardian asks for the end of the run.
-    pub end: fn() -> !,
-    /// How often and how exactly enforcers look.
-    pub driver: Settings,
-    /// Context switches of the pools' processors, to know exactly which other threads had them, and threads
-    /// that serve units.
-    pub observed: Observed,
-}
+pub use setup::Setup;
 
 /// Threads that are a unit of a pool and not scheduled by it yet.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Setup;
 use super::error::Error;
 use super::heartbeat::Heartbeat;
+use super::setup::Setup;
 use crate::enforcer::Pulse;
 use crate::guardian::{Guardian, GuardianOptions};
 use crate::journal::{self, Journal, Resource, Restored};

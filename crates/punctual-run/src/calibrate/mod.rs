@@ -10,9 +10,9 @@ use punctual_linux::Stop;
 use punctual_model::{Host, Results, file};
 
 use crate::config::{DefaultBackend, Hooks, NetworkConfig, RunConfig};
-use crate::error::RunError;
 use crate::events::Events;
 use crate::host::{Incomplete, run_host};
+use crate::run::RunError;
 
 pub use guests::GuestCosts;
 pub use switch::{Subject, SwitchCosts};

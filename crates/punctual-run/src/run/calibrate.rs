@@ -8,10 +8,9 @@ use punctual_sched::Duration;
 
 use super::clock::GuestClock;
 use super::domain::RunningDomain;
-use super::error::Error;
+use super::error::{Error, RunError};
 use super::start::Started;
 use super::{LiveRun, join};
-use crate::error::RunError;
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_vm::workload::{ChannelError, Client};
 

@@ -4,10 +4,9 @@ use punctual_sched::Instant;
 
 use super::calibrate::{Calibrated, Guest};
 use super::domain::{DomainProcess, RunningDomain};
-use super::error::Error;
+use super::error::{Error, RunError};
 use super::follow::FollowedDomain;
 use super::{LiveRun, helpers};
-use crate::error::RunError;
 use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use punctual_enforce::unit::UnitThreads;
 

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use punctual_enforce::session;
+use punctual_enforce::journal::Restored;
+use punctual_enforce::session::{self, Failed};
+
+use crate::error::ServeError;
 use punctual_linux::preflight;
 use punctual_linux::vmm::FindError;
 use punctual_vm::qemu::QmpError;
@@ -143,6 +146,38 @@ impl Error {
     /// For [`Result::map_err`]: why threads of a domain cannot be scheduled.
     pub(super) fn schedule(domain: &str) -> impl Fn(io::Error) -> Error {
         move |source| Error::Schedule { domain: domain.to_owned(), source }
+    }
+}
+
+/// Why there are no results of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It was refused before anything was changed on this machine.
+    #[error(transparent)]
+    Refused(#[from] ServeError),
+    /// It failed or was stopped.
+    #[error("{error}")]
+    Failed {
+        #[source]
+        error: Box<Error>,
+        /// What was put back; `None`: nothing had been changed.
+        restored: Option<Restored>,
+    },
+}
+
+impl RunError {
+    /// Nothing has been changed yet.
+    pub(super) fn unchanged(error: Error) -> RunError {
+        RunError::Failed { error: Box::new(error), restored: None }
+    }
+
+    pub(super) fn of_session(failed: Failed) -> RunError {
+        RunError::Failed { error: Box::new((*failed.error).into()), restored: failed.restored }
+    }
+
+    /// Did the user stop the run?
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, RunError::Failed { error, .. } if matches!(**error, Error::Stopped))
     }
 }
 

@@ -43,22 +43,20 @@ use punctual_model::index::{NetworkIx, PoolIx};
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
 
-use crate::config::RunConfig;
-use crate::error::RunError;
+use crate::config::{RunConfig, RunView};
 use crate::events::{Event, Events};
 use domain::RunningDomain;
 use prepare::Prepared;
 use punctual_doctor::doctor;
 use punctual_enforce::enforcer::Serving;
 use punctual_enforce::notice::Notice;
-use punctual_enforce::session::{Report, Session, UnitHandle};
+use punctual_enforce::session::{Report, Session};
 use punctual_linux::channel::Stop;
 use punctual_linux::preflight;
 use punctual_vm::qemu::SwitchPort;
-use punctual_vm::workload;
 use punctual_vm::workload::flows::Ends;
 
-pub use error::{AttachError, Error};
+pub use error::{AttachError, Error, RunError};
 pub use trace::Trace;
 
 /// The duration of a run that ends only when it is stopped: a year.
@@ -141,20 +139,6 @@ pub enum OutsideSocket {
     Frames(OwnedFd),
     /// Datagrams, over a socket that does not block.
     Datagrams(UdpSocket),
-}
-
-/// A run at one instant.
-pub struct RunView<'a> {
-    /// The session.
-    pub session: &'a Session,
-    /// The host's pool of each pool of the session.
-    pub pools: &'a [PoolIx],
-    /// The vCPUs; one whose thread was replaced comes again.
-    pub units: &'a [UnitHandle],
-    /// By domain that has tasks with deadlines: its name and jobs.
-    pub jobs: &'a [(String, workload::JobCounts)],
-    /// Since the start of the tasks.
-    pub elapsed: Duration,
 }
 
 /// What a run measured and what it left.

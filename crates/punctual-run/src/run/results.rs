@@ -9,9 +9,9 @@ use punctual_model::results::{
 use punctual_sched::Duration;
 
 use super::blame::{self, Explained};
+use super::error::RunError;
 use super::measure::{Measured, Measurement};
 use super::{LiveRun, Measurements, trace};
-use crate::error::RunError;
 use punctual_enforce::session::{LinuxScheduler, PoolReport, Report};
 use punctual_linux::machine;
 use punctual_linux::os::load::Load;

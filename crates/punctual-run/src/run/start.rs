@@ -7,10 +7,9 @@ use punctual_model::Host;
 use punctual_model::index::DomainIx;
 
 use super::domain::{DomainProcess, RunningDomain};
-use super::error::Error;
+use super::error::{Error, RunError};
 use super::prepare::{Prepared, PreparedDomain, Start};
 use super::{ChangeError, LiveRun, StageInputs, attach, join, processors};
-use crate::error::RunError;
 use crate::events::Event;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::journal::Identity;

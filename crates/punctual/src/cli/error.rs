@@ -1,7 +1,8 @@
 //! Why a command did not do its work.
 
 use punctual_run::calibrate;
-use punctual_run::error::{RunError, ServeError};
+use punctual_run::error::ServeError;
+use punctual_run::run::RunError;
 
 /// See the module; which exit code follows stands with each.
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use punctual_model::Histogram;
 use punctual_model::file::Overrides;
 use punctual_model::network::Network;
-use punctual_model::results::SwitchResult;
 use punctual_model::text::printable;
 use punctual_run::planes::{PlaneLine, PlaneOverrides};
 use punctual_run::switch::control::{Answer, Changes, Client, Description, Request};
@@ -18,7 +17,7 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::input::{HostFile, some_time, time};
-use super::live::plain_printer;
+use super::live::{plain_printer, switch_table};
 use super::output::Ui;
 use super::{exit, interrupt};
 
@@ -132,7 +131,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.json {
         ui.print_json(&Counted::of(&network, &lines, &report, elapsed))?
     } else {
-        ui.print(table(&result(&network, &lines, &report), elapsed))?
+        ui.print(switch_table(&result(&network, &lines, &report), elapsed))?
     }
     match report.checked.into_iter().find_map(Result::err) {
         Some(violation) => Err(Error::Violation(violation.to_string())),
@@ -286,46 +285,4 @@ impl Counted {
             planes: planes.collect(),
         }
     }
-}
-
-/// A line for each port and each plane; the latency is that inside the switch.
-pub fn table(of: &SwitchResult, elapsed: Duration) -> String {
-    let mut text = String::from(
-        "port              sent  delivered    dropped   received   latency p50        p99        max\n",
-    );
-    for port in &of.ports {
-        let us = |time: Duration| format!("{}.{} us", time.as_ns() / 1_000, time.as_ns() % 1_000 / 100);
-        let latency = &port.latency;
-        let _ = writeln!(
-            text,
-            "{:<12} {:>9} {:>10} {:>10} {:>10} {:>13} {:>10} {:>10}",
-            printable(&port.name),
-            port.sent.packets,
-            port.delivered.packets,
-            port.dropped.of_sent(),
-            port.received.packets,
-            us(latency.quantile_ppm(500_000)),
-            us(latency.quantile_ppm(990_000)),
-            us(latency.max()),
-        );
-    }
-    text.push_str("plane          packets  processor   wake-ups     budget    used up\n");
-    for plane in &of.planes {
-        let share = |part: u64, whole: u64| {
-            let per_mille = u128::from(part) * 1_000 / u128::from(whole.max(1));
-            format!("{}.{} %", per_mille / 10, per_mille % 10)
-        };
-        let budget = plane.budget_ns.zip(plane.period_ns);
-        let _ = writeln!(
-            text,
-            "{:<12} {:>9} {:>10} {:>10} {:>10} {:>10}",
-            printable(&plane.name),
-            plane.rx,
-            share(plane.processor_ns, elapsed.as_ns()),
-            plane.wakeups,
-            budget.map_or("-".into(), |(budget, period)| share(budget, period)),
-            plane.exhaustions,
-        );
-    }
-    text
 }

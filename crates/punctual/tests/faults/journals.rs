@@ -112,7 +112,7 @@ fn a_line_that_cannot_be_read_is_named_and_everything_else_is_undone() {
     let damaged = text.replacen('\n', "\n{\"thread\":\u{1b}[31m\n\u{0}\u{0}\n", 1);
     std::fs::write(attached.journal(), damaged).expect("ours");
     let (status, said) = attached.restore();
-    assert_eq!(status, 2, "{said}");
+    assert_eq!(status, 7, "{said}");
     assert!(said.contains("line 2") && said.contains("line 3") && !said.contains('\u{1b}'), "{said:?}");
     attached.assert_is_restored();
     assert_eq!(restore(&attached.desk), (0, "nothing to put back\n".into()));
@@ -138,7 +138,7 @@ fn planted_journals_are_named_and_write_nothing() {
     };
     let assert_is_refused = |what: &str, why: &str| {
         let (status, said) = restore(&desk);
-        assert_eq!(status, 2, "{what}: {said}");
+        assert_eq!(status, 7, "{what}: {said}");
         assert!(said.contains(why), "{what}: {said}");
         assert_eq!(std::fs::read_to_string(&target).expect("there"), "root's", "{what}");
         assert_eq!(

@@ -4,6 +4,7 @@ mod events;
 mod evidence;
 mod replay;
 mod steps;
+mod switches;
 pub mod trace;
 
 use std::io::Write;
@@ -19,22 +20,22 @@ use punctual_model::host::Host;
 use punctual_model::results::SwitchResult;
 use punctual_report::format::fmt_duration;
 use punctual_report::json;
-use punctual_run::config::{DefaultBackend, Hooks, NetworkConfig, RunConfig};
-use punctual_run::error::RunError;
+use punctual_run::config::{DefaultBackend, Hooks, NetworkConfig, RunConfig, RunView};
 use punctual_run::events::Events;
 use punctual_run::host::{Outcome, run_host};
-use punctual_run::run::{self, Measurements, RunView};
+use punctual_run::run::{self, Measurements, RunError};
 use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::Label;
+use super::interrupt;
 use super::output::{OutFile, Ui};
-use super::{interrupt, switch};
 
 pub use events::{plain_printer, printer};
 pub use evidence::{evidence, restored};
 pub use replay::{replay, text as replay_text};
 pub use steps::Steps;
+pub use switches::table as switch_table;
 
 /// Options of enforcement that `run` and `attach` share.
 #[derive(clap::Args, Debug)]
@@ -157,7 +158,7 @@ pub fn run_and_record(
         outcome.map_err(|error| ended_early(error, ui))?;
     let of_switches = measured.results.switches.iter().zip(switches_for);
     let text = |(of, elapsed): (&SwitchResult, Duration)| {
-        format!("\nswitch of {}, {}\n{}", of.network, of.discipline, switch::table(of, elapsed))
+        format!("\nswitch of {}, {}\n{}", of.network, of.discipline, switch_table(of, elapsed))
     };
     let switches = of_switches.map(text).collect();
     measured.results.label.clone_from(&args.label.name);
