@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Punctual's policies behind a C interface: the contract of version 2.
+ * Punctual's policies behind a C interface. This is version 2 of the contract.
  *
- * - Calls with one pool come one after the other: the caller has a lock for each pool. Those that make, end or
- *   give memory to pools may come at any time, with interrupts off: a lock of the library's own keeps them
- *   apart, and is held for a constant time.
- * - `now_ns` is a clock of the caller that does not go back; where it does all the same, time stands still.
- * - Every pointer is null or valid for the call. A null, an unknown number or a value that the policy refuses
- *   is an error, and nothing has changed.
- * - What units ran is reckoned here, from the picks: the caller charges nothing.
- * - After a call with an answer, each processor in `resched` must pick, and `punctual_timer` must be called at
- *   `next_timer_ns` at the latest. Words of `resched` beyond the pool's processors are left as they are.
- * - A unit that a processor picked may still be executing on another one, which must pick as well: it is the
- *   caller's part to wait for that.
- * - Stack: at most 1 KiB for a decision (wake, sleep, pick, timer), 4 KiB for other calls; tests/contract.c
- *   measures it. Work: that of the policy, and of replenishments due since the last call.
- * - The library calls `punctual_panicked` alone, if memory is used up or something in it is wrong. It must not
- *   return; the pool of the call, and no other, must not be used any more, nor ended.
+ * Locking. The caller serializes the calls with one pool, by a lock for each pool. punctual_create,
+ * punctual_destroy and punctual_give may be called at any time, but with interrupts off: the library has a
+ * lock of its own for its memory, and holds it for a constant time.
+ *
+ * Time. `now_ns` is a monotonic clock of the caller. The library treats an earlier time as the latest one
+ * that it has seen. It accounts what units ran by itself, from the picks.
+ *
+ * Errors. Every pointer is null or valid for the call. A null pointer, an unknown number or a value that the
+ * policy refuses is an error, and the call changes nothing.
+ *
+ * Answers. After a call with a `struct punctual_answer`, each processor in `resched` must pick, and the
+ * caller calls punctual_timer at `next_timer_ns` at the latest. The library does not write words of
+ * `resched` beyond the pool's processors. It may pick a unit that another processor is still executing; that
+ * one must pick as well, and the caller waits until it has switched away.
+ *
+ * Limits. A decision (wake, sleep, pick, timer) takes at most 1 KiB of stack, any other call 4 KiB;
+ * tests/contract.c measures both. A call does the work of the policy, and of the replenishments that became
+ * due since the last call.
+ *
+ * Panics. The library calls nothing but punctual_panicked, when memory is used up or it finds a bug in
+ * itself. That function must not return. The caller must neither use nor destroy the pool of that call
+ * afterwards; other pools are not affected.
  */
 #ifndef PUNCTUAL_H
 #define PUNCTUAL_H
@@ -35,17 +42,17 @@
 
 enum punctual_result {
     PUNCTUAL_OK = 0,
-    PUNCTUAL_INVALID = -1,      /* a null, or a text that is no UTF-8 */
+    PUNCTUAL_INVALID = -1,      /* a null pointer, or text that is not UTF-8 */
     PUNCTUAL_CONFIG = -2,       /* no such policy, option, value or size */
     PUNCTUAL_PARAMETER = -3,    /* the policy refuses a parameter */
-    PUNCTUAL_FULL = -4,         /* as many units as the pool was made for */
+    PUNCTUAL_FULL = -4,         /* the pool has its maximum of units */
     PUNCTUAL_NO_UNIT = -5,
     PUNCTUAL_NO_PROCESSOR = -6,
 };
 
 struct punctual_pool;
 
-/* Ends with a zero. */
+/* Zero-terminated. */
 struct punctual_text {
     char bytes[256];
 };
@@ -60,7 +67,7 @@ struct punctual_answer {
     struct punctual_processors resched;
 };
 
-/* Parameters of a unit; of those whose bit is not in `given` the policy has a default, or refuses the unit. */
+/* Parameters of a unit. The policy has a default for those that are not `given`, or refuses the unit. */
 enum punctual_given {
     PUNCTUAL_BUDGET = 1 << 0,
     PUNCTUAL_PERIOD = 1 << 1,
@@ -80,26 +87,26 @@ struct punctual_params {
     uint64_t period_ns;
     uint64_t deadline_ns;       /* relative */
     uint32_t weight;
-    uint32_t cap_percent;       /* of a processor; 0: none */
+    uint32_t cap_percent;       /* of one processor; 0: no cap */
     uint32_t extratime;
-    uint32_t best_effort;       /* below all others; of its parameters the affinity counts alone */
+    uint32_t best_effort;       /* below all others; only its affinity counts */
     struct punctual_processors affinity;
 };
 
 enum punctual_run {
     PUNCTUAL_IDLE = 0,
     PUNCTUAL_UNIT = 1,
-    PUNCTUAL_IDLE_FOR = 2,      /* nothing runs, and the budget of `unit` idles away */
+    PUNCTUAL_IDLE_FOR = 2,      /* nothing runs, and `unit` uses up its budget */
 };
 
 struct punctual_slice {
     uint32_t run;
     uint32_t unit;
-    uint64_t until_ns;          /* the processor must pick again then, at the latest */
+    uint64_t until_ns;          /* the processor must pick again by then */
 };
 
 struct punctual_account {
-    uint64_t left_ns;           /* all ones: the policy keeps no budget */
+    uint64_t left_ns;           /* all ones: the policy has no budgets */
     uint64_t deadline_ns;       /* absolute; all ones: none */
     uint64_t exhaustions;
     uint64_t replenishments;
@@ -107,49 +114,53 @@ struct punctual_account {
 
 uint32_t punctual_version(void);
 
-/* The names of the policies, from 0 on; false after the last. */
+/* Names of the policies, from index 0; false after the last one. */
 bool punctual_policy(uint32_t index, struct punctual_text *name);
 
-/* Memory that a pool takes at most, and memory for good. */
+/* The most memory that a pool takes. */
 size_t punctual_pool_bytes(uint32_t cpus, uint32_t units);
+
+/* Gives memory to the library, which never returns it. */
 void punctual_give(void *memory, size_t bytes);
 
-/* Bytes that were given, and bytes of those that pools have now. */
+/* Bytes that were given, and how many of these pools use. */
 void punctual_memory(size_t *given, size_t *used);
 
-/* `options` is "name=value,name=value" or empty. Null, with the reason in `why`, if there is no such pool. */
+/* `options` is "name=value,name=value" or empty. On error the result is null, and `why` has the reason. */
 struct punctual_pool *punctual_create(const struct punctual_text *policy, const struct punctual_text *options,
                                       uint32_t cpus, uint32_t units, struct punctual_text *why);
 void punctual_destroy(struct punctual_pool *pool);
 
-/* A unit comes, asleep, and is numbered; `why` says why not. Numbers of units that went come again. */
+/* Adds a unit, asleep, and numbers it; numbers of removed units are used again. On error, see `why`. */
 int punctual_insert(struct punctual_pool *pool, uint64_t now_ns, const struct punctual_params *params,
-                    uint32_t *unit, struct punctual_text *why, struct punctual_answer *then);
-int punctual_remove(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, struct punctual_answer *then);
+                    uint32_t *unit, struct punctual_text *why, struct punctual_answer *answer);
+int punctual_remove(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit,
+                    struct punctual_answer *answer);
 int punctual_adjust(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit,
                     const struct punctual_params *params, struct punctual_text *why,
-                    struct punctual_answer *then);
+                    struct punctual_answer *answer);
 
-int punctual_wake(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, struct punctual_answer *then);
-int punctual_sleep(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, struct punctual_answer *then);
+int punctual_wake(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, struct punctual_answer *answer);
+int punctual_sleep(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit,
+                   struct punctual_answer *answer);
 
-/* For policies of tasks: the unit's work is due then, an absolute time. */
+/* For policies of tasks: sets the absolute deadline of the unit's work. */
 int punctual_deadline(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, uint64_t deadline_ns,
-                      struct punctual_answer *then);
+                      struct punctual_answer *answer);
 
 int punctual_pick(struct punctual_pool *pool, uint64_t now_ns, uint32_t cpu, struct punctual_slice *slice,
-                  struct punctual_answer *then);
+                  struct punctual_answer *answer);
 
-/* punctual_sleep and punctual_pick, for a processor whose unit has no more work. */
+/* punctual_sleep and punctual_pick in one call, for a processor whose unit has no more work. */
 int punctual_sleep_and_pick(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, uint32_t cpu,
-                            struct punctual_slice *slice, struct punctual_answer *then);
-int punctual_timer(struct punctual_pool *pool, uint64_t now_ns, struct punctual_answer *then);
+                            struct punctual_slice *slice, struct punctual_answer *answer);
+int punctual_timer(struct punctual_pool *pool, uint64_t now_ns, struct punctual_answer *answer);
 int punctual_account(const struct punctual_pool *pool, uint32_t unit, struct punctual_account *account);
 
-/* The policy panics at its next decision: to see what a caller does then. */
+/* For tests of the caller: the policy panics at its next decision. */
 void punctual_break(struct punctual_pool *pool);
 
-/* The caller's. */
+/* The caller defines this one. */
 void punctual_panicked(const struct punctual_text *why) __attribute__((__noreturn__));
 
 #endif

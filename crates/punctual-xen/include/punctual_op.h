@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What domain 0 asks of the scheduler of a cpupool: the contract of version 2.
+ * The sysctl of Punctual's scheduler in Xen. This is version 2 of the contract.
  *
- * It is the system call XEN_SYSCTL_scheduler_op with the number of RTDS (8) and XEN_SYSCTL_SCHEDOP_putinfo;
- * the handle of its union (that of ARINC 653's schedule) is the address of one struct punctual_op. The answer
- * is written into the same struct, `why` with it if the call returns an error. A call that returns one has
- * changed nothing.
+ * Domain 0 issues XEN_SYSCTL_scheduler_op with the scheduler ID of RTDS (8) and XEN_SYSCTL_SCHEDOP_putinfo.
+ * The handle in its union (that of the ARINC 653 schedule) is the address of a struct punctual_op. Xen writes
+ * its answer to the same struct. A call that returns an error has changed nothing, and `why` has the reason.
  */
 #ifndef PUNCTUAL_OP_H
 #define PUNCTUAL_OP_H
@@ -15,27 +14,27 @@
 #define PUNCTUAL_OP_VERSION 2
 
 enum punctual_op_what {
-    PUNCTUAL_OP_GET_POOL = 0,   /* fills `policy`, `options`, `units`, `parked` */
-    PUNCTUAL_OP_SET_POOL = 1,   /* another policy: all units get it, with the parameters that they have */
-    PUNCTUAL_OP_GET_UNIT = 2,   /* fills `params` and `account` of `domain` and `vcpu` */
-    PUNCTUAL_OP_SET_UNIT = 3,   /* those of `params` that are given; affinity stays that of `xl vcpu-pin` */
-    PUNCTUAL_OP_BREAK = 4,      /* the policy panics at its next decision; in debug builds */
+    PUNCTUAL_OP_GET_POOL = 0,   /* returns `policy`, `options`, `units`, `failed` */
+    PUNCTUAL_OP_SET_POOL = 1,   /* replaces the policy; units keep their parameters */
+    PUNCTUAL_OP_GET_UNIT = 2,   /* returns `params` and `account` of `domain`, `vcpu` */
+    PUNCTUAL_OP_SET_UNIT = 3,   /* sets the given `params`, except the affinity */
+    PUNCTUAL_OP_BREAK = 4,      /* debug builds: the policy panics at its next decision */
 };
 
-/* Sizes and offsets are those of x86-64. */
+/* The layout is that of x86-64. */
 struct punctual_op {
     uint32_t version;
     uint32_t what;
     uint32_t domain;
     uint32_t vcpu;
-    uint32_t units;             /* that the pool has now */
-    uint32_t parked;            /* the policy panicked: round robin */
+    uint32_t units;             /* number of units in the pool */
+    uint32_t failed;            /* the policy panicked, units run round robin */
     struct punctual_params params;
     struct punctual_account account;
     struct punctual_text policy;
     struct punctual_text options;
     struct punctual_text why;
-    uint64_t now_ns;            /* answered: when, by Xen's clock; a new policy's periods begin then */
+    uint64_t now_ns;            /* Xen's time of the answer; periods of a new policy begin then */
 };
 
 #endif
