@@ -109,7 +109,7 @@ pub(crate) fn waiting(mut work: Vec<Duration>, processors: usize) -> Duration {
     Duration::ZERO
 }
 
-/// Most work of `task` in a window of this length with deadlines up to its end (TPDS 2009, equation 17).
+/// Most work of `task` in a window of this length with deadlines within it (TPDS 2009, equation 17).
 fn due_in_window(task: &Demand, slack: Duration, window: Duration) -> Duration {
     let carried = (window % task.period).saturating_sub(slack).min(task.cost);
     task.cost * window.div_floor(task.period) + carried
@@ -130,7 +130,7 @@ pub struct DeferrableServer {
 }
 
 impl DeferrableServer {
-    /// Most it runs in a window of this length with deadlines up to its end: a full budget in every whole
+    /// Most it runs in a window of this length with deadlines within it: a full budget in every whole
     /// period, and as much of the saved budget of the first one as fits. What it has left at a deadline is
     /// lost, so nothing is carried in.
     fn due_in_window(&self, window: Duration) -> Duration {

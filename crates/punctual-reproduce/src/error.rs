@@ -29,7 +29,7 @@ pub enum Error {
         what: String,
         error: punctual_sim::Error,
     },
-    #[error("interrupted; the machine is as it was")]
+    #[error("interrupted; the machine's settings are restored")]
     Interrupted,
     #[error("{0}")]
     Live(String),

@@ -30,7 +30,7 @@ pub(crate) trait Target {
     /// Runs a host, under a scheduler of the target itself if one is given.
     ///
     /// # Errors
-    /// It failed or was refused; the machine is as it was.
+    /// It failed or was refused; the machine's settings are restored.
     fn run_host(&mut self, host: &Host, linux: Option<LinuxScheduler>) -> Result<Results, Error>;
 }
 
@@ -39,7 +39,7 @@ pub(crate) trait Machine {
     /// Runs a host, its networks by switches.
     ///
     /// # Errors
-    /// It failed or was refused; the machine is as it was.
+    /// It failed or was refused; the machine's settings are restored.
     fn run_host(&self, host: &Host, variant: Variant) -> Result<Results, Error>;
 
     /// Measures what scheduling and the steps of the network of this name cost, undisturbed: settings of a

@@ -1,4 +1,4 @@
-//! Policies that break the contract are stopped with an account that a person can read.
+//! Policies that break the contract are stopped with a message that a person can read.
 
 use punctual_model::Host;
 use punctual_model::host::Parent;
@@ -69,6 +69,13 @@ impl Wrapper for Broken {
         slice
     }
 
+    fn on_timer(&mut self, inside: &mut dyn Policy, now: Instant, resched: &mut CpuSet) {
+        // The policy inside has no timer that is due.
+        if self.fault != Fault::TimerStandsStill {
+            inside.on_timer(now, resched);
+        }
+    }
+
     fn next_timer(&self, inside: &dyn Policy) -> Timer {
         match self.fault {
             Fault::TimerStandsStill => Timer { at: Instant::from_ns(5), charge: None },
@@ -107,7 +114,7 @@ fn stopped(host: &Host, fault: Fault) -> String {
     let broken =
         |_, policy| -> Box<dyn Policy> { Box::new(Wrapped::new(Broken { fault, first: Run::Idle }, policy)) };
     match simulate_wrapped(host, broken) {
-        Err(Error::Violation(account)) => account,
+        Err(Error::Violation(violation)) => violation,
         other => panic!("{fault:?}: not stopped: {other:?}"),
     }
 }
@@ -134,10 +141,10 @@ fn every_fault_is_named_with_time_processor_and_unit() {
         (Fault::IdlesForWork, "processor 0 picked vCPU d1.0, which has work, yet its budget idles away"),
         (Fault::IgnoresAffinity, "processor 1 picked vCPU d1.0, which may not run there (affinity)"),
     ];
-    let accounts = expected.map(|(fault, text)| (fault, text, why_it_stops(fault)));
+    let violations = expected.map(|(fault, text)| (fault, text, why_it_stops(fault)));
     let of_servers = of_servers.map(|(fault, text)| (fault, text, why_servers_stop(fault)));
-    for (fault, text, account) in accounts.into_iter().chain(of_servers) {
-        assert!(account.contains(text), "{fault:?}: {account}");
-        assert!(account.contains("last decisions:"), "{fault:?}: {account}");
+    for (fault, text, violation) in violations.into_iter().chain(of_servers) {
+        assert!(violation.contains(text), "{fault:?}: {violation}");
+        assert!(violation.contains("last decisions:"), "{fault:?}: {violation}");
     }
 }

@@ -121,7 +121,8 @@ fn what_is_no_input_of_a_report_is_refused_with_its_name() {
     let report = |args: &[&str]| desk.refused(&[&["report", "@five.json"], args].concat());
     assert!(report(&[]).contains("nothing to write: give -o OUT.html"));
     assert!(
-        report(&["-o", "@a.html", "--trace", "@other"]).contains("other: not a Perfetto trace at byte 0")
+        report(&["-o", "@a.html", "--trace", "@other"])
+            .contains("other: byte 0 is not part of a Perfetto trace")
     );
     assert!(report(&["-o", "@a.html", "--check", "@five.json"]).contains("five.json:"));
     assert!(report(&["-o", "@a.html", "--timeline-to", "5"]).contains("--timeline-to"));

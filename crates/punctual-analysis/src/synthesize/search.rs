@@ -216,7 +216,7 @@ impl<'t, 'a> Search<'t, 'a> {
             if self.best.as_ref().is_some_and(|(best, _)| bound.saturating_add(child.more) >= *best) {
                 continue;
             }
-            // The first way down is always gone to its end.
+            // The first way down is always followed to the bottom.
             if self.trial.analyses > self.end && (i > 0 || self.best.is_some()) {
                 self.exact = false;
                 return Ok(());

@@ -56,7 +56,7 @@ impl<'a> PacketExperiments<'a> {
 /// Runs the experiments on this machine.
 ///
 /// # Errors
-/// An unknown experiment, or a run that failed or was refused; the machine is as it was.
+/// An unknown experiment, or a run that failed or was refused; the machine's settings are restored.
 pub fn rt_xen(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     let &LiveOptions { quick, ref only, progress, .. } = options;
     Experiments { quick, only, progress, target: &mut ThisMachine { options } }.run()

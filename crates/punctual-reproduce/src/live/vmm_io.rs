@@ -43,7 +43,8 @@ const DRAIN_MS: u64 = 200;
 /// Runs the experiments.
 ///
 /// # Errors
-/// An unknown experiment, or a run that failed, was refused or interrupted; the machine is as it was.
+/// An unknown experiment, or a run that failed, was refused or interrupted; the machine's settings are
+/// restored.
 pub fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     run_on(&PacketExperiments::new(options))
 }
