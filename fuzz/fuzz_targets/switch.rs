@@ -1,6 +1,6 @@
-//! Everything that a guest and its front-end can send to the switch: any message in any order, over a connection
-//! that splits messages anywhere, and any contents of rings and memory, while rings stop and restart. Nothing
-//! panics, and work is bounded.
+//! Everything that a guest and its front-end can send to the switch: any message in any order, over a
+//! connection that splits messages anywhere, and any contents of rings and memory, while rings stop and
+//! restart. Nothing panics, and work is bounded.
 
 #![no_main]
 

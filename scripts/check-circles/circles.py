@@ -39,7 +39,8 @@ def leaves(tree):
     found = [leaf for part in parts for leaf in leaves(part)]
     whole = prefix.rstrip(":").strip()
     return [
-        (whole, whole.split("::")[-1]) if path == "self" else (prefix.strip() + path, alias) for path, alias in found
+        (whole, whole.split("::")[-1]) if path == "self" else (prefix.strip() + path, alias)
+        for path, alias in found
     ]
 
 
@@ -69,7 +70,7 @@ class Crate:
                         self.uses[module].append((path, alias))
 
     def follow(self, module, path, seen=()):
-        """The file and the name that `path`, as `module` writes it, leads to; `None`: outside of the crate."""
+        """The file and the name to which `path` in `module` leads; `None`: outside of the crate."""
         parts = [part.strip() for part in path.split("::")]
         first = parts[0]
         if first == "crate":
@@ -123,13 +124,15 @@ class Crate:
         return ties
 
     def arrows(self):
-        return {self.files[m]: {self.files[t]: names for t, names in self.ties(m).items()} for m in self.files}
+        ties = {m: self.ties(m) for m in self.files}
+        return {self.files[m]: {self.files[t]: names for t, names in ties[m].items()} for m in ties}
 
 
 def c_arrows(folder):
     """The same for the C files of `folder`, which is one program or module."""
     texts = {file: without_comments(file.read_text()) for file in sorted(folder.glob("*.c"))}
-    define = rf"^(?!static|typedef|#|else|struct {NAME} \{{)[A-Za-z_][^;{{}}=#]*?\b({NAME})\([^;{{}}]*\)\s*\{{"
+    start = rf"^(?!static|typedef|#|else|struct {NAME} \{{)[A-Za-z_]"
+    define = start + rf"[^;{{}}=#]*?\b({NAME})\([^;{{}}]*\)\s*\{{"
     defined = {}
     for file, text in texts.items():
         for name in re.findall(define, text, flags=re.M):

@@ -4,8 +4,8 @@ messages.
 usage: prose.py FILE...
 exit: 0 none, 1 some, each printed with file, line and what to write instead.
 
-In documents, code blocks that show what a program prints count as well: their text is the program's. In source
-files only comments and strings count. A line with `prose: quoted` is a quotation and does not count.
+In documents, code blocks that show what a program prints count as well: their text is the program's. In
+source files only comments and strings count. A line with `prose: quoted` is a quotation and does not count.
 """
 
 import re
@@ -29,7 +29,7 @@ def phrases():
     text = Path(__file__).with_name("words.txt").read_text()
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     # A phrase may continue on the next line of a comment or a string.
-    gap = r"[\s/#*!\\]+"
+    gap = r"[\s/#*!\\]{1,200}"
     pairs = (line.split("\t") for line in lines)
     return [(re.compile(pattern.replace(" ", gap), re.I), instead) for pattern, instead in pairs]
 

@@ -219,8 +219,11 @@ fn of_budget(inputs: Inputs<'_>, pool: PoolIx, own: Reserved) -> Vec<String> {
     let has_quantum = policy.info.option(servers::QUANTUM.name).is_some();
     let quantum = servers::quantum(&policy.options).filter(|_| has_quantum);
     if let Some(quantum) = quantum.filter(|quantum| budget < *quantum) {
-        texts.push(format!("the budget of {budget} is below the accounting quantum of {quantum}; `quantum = \"exact\"` accounts \
-                            without quanta"));
+        texts.push(format!(
+            "the budget of {budget} is below the accounting quantum of {quantum}; `quantum \
+         = \"exact\"` accounts \
+                            without quanta"
+        ));
     }
     texts
 }

@@ -7,7 +7,8 @@
 //! - A thread that finds the lock held waits. Waiters are in the order of their priority, equal ones in the
 //!   order in which they came.
 //! - The holder runs with the greater of its own priority and that of its most urgent waiter.
-//! - On release the most urgent waiter becomes the holder, and the previous holder gets its own priority back.
+//! - On release the most urgent waiter becomes the holder, and the previous holder gets its own priority
+//!   back.
 
 use alloc::vec::Vec;
 

@@ -341,16 +341,6 @@ pub enum XenScheduler {
     Credit,
 }
 
-impl XenScheduler {
-    /// Its name in Xen's configuration (`sched=`, xlcpupool.cfg(5)): that of the policy.
-    pub const fn name(self) -> &'static str {
-        match self {
-            XenScheduler::Rtds => "rtds",
-            XenScheduler::Credit => "credit",
-        }
-    }
-}
-
 /// Why a policy instance could not be built from its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OptionError {

@@ -146,8 +146,8 @@ impl<R: QueueRules> QueuePolicy<R> {
         QueuePolicy { rules, queue: RunQueue::new(cpus), timers: IndexedHeap::new(0) }
     }
 
-    /// Notes whether the unit has work. The unit's state, if that is a change. Where nothing is throttled, the
-    /// units that are ready are those that are awake.
+    /// Notes whether the unit has work. The unit's state, if that is a change. Where nothing is throttled,
+    /// the units that are ready are those that are awake.
     #[inline(always)]
     fn set_awake(&mut self, unit: UnitId, awake: bool) -> Option<&mut R::Unit> {
         match R::TIMERS {

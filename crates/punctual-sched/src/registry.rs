@@ -5,6 +5,16 @@
 
 pub use crate::info::*;
 
+impl XenScheduler {
+    /// Its name in Xen's configuration (`sched=`, xlcpupool.cfg(5)): that of the policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            XenScheduler::Rtds => crate::rtds::NAME,
+            XenScheduler::Credit => crate::credit::NAME,
+        }
+    }
+}
+
 /// All policies, in the order in which they are shown to users.
 pub fn policies() -> &'static [PolicyInfo] {
     crate::POLICIES

@@ -450,7 +450,8 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         least
     }
 
-    /// Fills `out` with the units that may run on `cpu` and have an `urgency`, ready or not, most urgent first.
+    /// Fills `out` with the units that may run on `cpu` and have an `urgency`, ready or not, most urgent
+    /// first.
     pub(crate) fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>, urgency: impl Fn(&T) -> Option<K>) {
         let member = |unit: UnitId| &self.members[unit.index()];
         let eligible =

@@ -33,7 +33,8 @@ impl<O: Observer> Machine<'_, O> {
             if next > self.end || self.observer.stops() {
                 break;
             }
-            // A policy's timer may lie in the past, which the checker judges; the machine's own events may not.
+            // A policy's timer may lie in the past, which the checker judges; the machine's own events may
+            // not.
             debug_assert!(self.releases.min().0 >= self.now, "a release lies in the past");
             debug_assert!(self.net.at() >= self.now, "a packet's event lies in the past");
             self.now = next;

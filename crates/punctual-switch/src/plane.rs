@@ -10,9 +10,9 @@
 //!   them.
 //! - **Egress** (`egress.rs`): TX passes a packet on, softnet reports the receiver's free buffers, RX copies
 //!   the frame from guest to guest and returns the sender's buffers.
-//! - **Notification** (`notify.rs`, `pending.rs`): publishing a used index and signalling a driver costs more than a stage,
-//!   so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It notifies before it
-//!   carries anything less urgent, and before it waits.
+//! - **Notification** (`notify.rs`, `pending.rs`): publishing a used index and signalling a driver costs more
+//!   than a stage, so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It
+//!   notifies before it carries anything less urgent, and before it waits.
 //! - **Commands** (`commands.rs`) from the control thread come through the mailbox.
 //!
 //! # Bounds

@@ -152,7 +152,8 @@ const fn bucket_of(ns: u64) -> usize {
     ((octave as usize) << SUB_BITS) + (ns >> octave) as usize
 }
 
-/// A histogram of durations. A [`punctual_model::Histogram`] is smaller, but sorts and allocates while it records.
+/// A histogram of durations. A [`punctual_model::Histogram`] is smaller, but sorts and allocates while it
+/// records.
 #[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u32]>,

@@ -1,6 +1,6 @@
-//! The allocator: TLSF (two-level segregated fit: M. Masmano et al., "TLSF: a new dynamic memory allocator for
-//! real-time systems", ECRTS 2004) on memory that the hypervisor gives. It allocates and frees in constant
-//! time.
+//! The allocator: TLSF (two-level segregated fit: M. Masmano et al., "TLSF: a new dynamic memory allocator
+//! for real-time systems", ECRTS 2004) on memory that the hypervisor gives. It allocates and frees in
+//! constant time.
 //!
 //! The library never returns memory to the hypervisor; the next pool uses what a destroyed one had.
 

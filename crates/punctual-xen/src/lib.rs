@@ -13,8 +13,8 @@
 //!   on a pool here, to compare the answers.
 //! - [`op`]: the sysctl of the scheduler in Xen.
 //!
-//! For targets without an operating system this is a static library (`scripts/check-xen-lib.sh`); elsewhere it
-//! is a Rust library, for its tests and for tools of domain 0.
+//! For targets without an operating system this is a static library (`scripts/check-xen-lib.sh`); elsewhere
+//! it is a Rust library, for its tests and for tools of domain 0.
 
 #![no_std]
 #![warn(missing_docs)]

@@ -1,4 +1,5 @@
-//! The calls of a pool in a trace, as `xen/sched_punctual.c` records them; its `TRC_PUNCTUAL_*` are the format.
+//! The calls of a pool in a trace, as `xen/sched_punctual.c` records them; its `TRC_PUNCTUAL_*` are the
+//! format.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -48,8 +48,8 @@ pub struct Difference {
     pub here: String,
 }
 
-/// Calls of a pool with a timer are never further apart. A corrupt time would make the policy replenish budgets
-/// for years.
+/// Calls of a pool with a timer are never further apart. A corrupt time would make the policy replenish
+/// budgets for years.
 const APART_MAX_NS: u64 = 60_000_000_000;
 
 /// Makes the calls of each pool on a new pool; `observe` sees each call, and the pool after it.

@@ -1,7 +1,7 @@
-//! Files of `xentrace`: a sequence of records. Each is a word with its event, the number of its data words and
-//! whether it has a time; then the time stamp counter, two words, if it has one; then up to seven data words
-//! (`TRC_HD_*` in `xen/include/public/trace.h`). Words are little endian. `xentrace` writes the buffers of the
-//! processors in turn, with a `TRC_TRACE_CPU_CHANGE` record before each.
+//! Files of `xentrace`: a sequence of records. Each is a word with its event, the number of its data words
+//! and whether it has a time; then the time stamp counter, two words, if it has one; then up to seven data
+//! words (`TRC_HD_*` in `xen/include/public/trace.h`). Words are little endian. `xentrace` writes the buffers
+//! of the processors in turn, with a `TRC_TRACE_CPU_CHANGE` record before each.
 
 use alloc::vec::Vec;
 use core::fmt;

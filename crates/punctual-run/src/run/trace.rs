@@ -1,9 +1,9 @@
 //! What happened in a live run, in the vocabulary of traces: from what enforcers saw and guests told.
 //!
 //! A look says how long each unit ran since the look before, not when ([`punctual_enforce::blame`] lays that
-//! into the time between). A guest does not say which of its tasks executes: on its single vCPU the most urgent one
-//! with a job does; of guests with several it is not known. Whether a vCPU has budget left is known, not how
-//! much: its budget is shown as all or nothing.
+//! into the time between). A guest does not say which of its tasks executes: on its single vCPU the most
+//! urgent one with a job does; of guests with several it is not known. Whether a vCPU has budget left is
+//! known, not how much: its budget is shown as all or nothing.
 
 use punctual_model::Host;
 use punctual_model::host::{Parent, Work};

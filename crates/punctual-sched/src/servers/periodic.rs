@@ -6,8 +6,8 @@
 //! - **State.** The budget left and the next replenishment.
 //! - **Consumed** while the unit runs, and also while it has no work and is the most urgent eligible unit of
 //!   its processor: then the processor idles and the unit is charged
-//!   ([`Run::IdleFor`](crate::decision::Run::IdleFor)). Less urgent units wait meanwhile, so this server is not
-//!   work conserving.
+//!   ([`Run::IdleFor`](crate::decision::Run::IdleFor)). Less urgent units wait meanwhile, so this server is
+//!   not work conserving.
 //! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...); what was left is lost.
 //! - **Ties.** A unit that wakes while its budget idles away runs at once.
 //!

@@ -50,13 +50,15 @@ pub(crate) static HOST_STACK: TableInfo = TableInfo {
             "softirq_rest",
             Kind::Word(&RESTS),
             Some("ksoftirqd"),
-            "What does the rest when an action in a thread leaves something on its list: `thread` before 2016.",
+            "What does the rest when an action in a thread leaves something on its list: `thread` before \
+             2016.",
         ),
         key(
             "injection",
             Kind::Word(&INJECTIONS),
             Some("direct"),
-            "What injects a virtual interrupt into a VM: `direct` for MSI, `kworker` for others (KVM's irqfd).",
+            "What injects a virtual interrupt into a VM: `direct` for MSI, `kworker` for others (KVM's \
+             irqfd).",
         ),
         key("jiffy", SOME_TIME, Some("4ms"), "Time between two timer ticks."),
         key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
@@ -118,7 +120,8 @@ pub(crate) static COSTS: TableInfo = TableInfo {
             "jitter",
             Kind::Percent { max: WHOLE },
             None,
-            "Every cost varies uniformly by at most this share in both directions, drawn from the host's seed.",
+            "Every cost varies uniformly by at most this share in both directions, drawn from the host's \
+             seed.",
         ),
         key(
             "late_share",
@@ -243,7 +246,8 @@ static SERVER: TableInfo = TableInfo {
             "call",
             Kind::Word(&CALLS),
             None,
-            "`requests` come as calls with the time above between them: `sip` is six messages, single and in pairs.",
+            "`requests` come as calls with the time above between them: `sip` is six messages, single and \
+             in pairs.",
         ),
         key("turnaround", ANY_TIME, Some("50us"), "`call`: time that the clients take between two messages."),
         key(
