@@ -172,7 +172,7 @@ fuzz_target!(|input: Input| {
     let read = parse_host_stack(written.as_bytes(), "written.toml", &Overrides::default());
     assert!(read.as_ref() == Ok(&stack), "{written}");
     let results =
-        punctual_host_stack_sim::simulate(&stack, ()).unwrap_or_else(|e| panic!("{e}\n{}", input.0));
+        punctual_host_stack_sim::simulate(&stack).unwrap_or_else(|e| panic!("{e}\n{}", input.0));
     for server in &stack.servers {
         let Ok(bound) = response_bound(&stack, server) else { continue };
         let flow = results.flows.iter().find(|flow| flow.name == server.name).expect("each has a flow");

@@ -7,7 +7,8 @@
 //! thread or interrupt is there, takes a lock whose holder inherits priorities, and a packet passes a dozen
 //! of such steps in a few microseconds. The scheduling interface of policies has neither contexts nor locks.
 //!
-//! [`simulate`] runs the machine and tells a [`Watch`] what happens; [`simulate_traced`] writes a trace.
+//! [`simulate`] runs the machine, [`simulate_watched`] tells a [`Watch`] what happens, [`simulate_traced`]
+//! writes a trace.
 //!
 //! # Floors
 //!
@@ -56,11 +57,20 @@ use punctual_model::Results;
 use punctual_model::trace::{StackEvent, TraceSink};
 use punctual_sched::Instant;
 
-/// Simulates `stack` for its duration and tells `watch` what happens.
+/// Simulates `stack` for its duration.
 ///
 /// # Errors
 /// An invariant breaks.
-pub fn simulate<W: Watch>(stack: &HostStack, watch: W) -> Result<Results, Violation> {
+pub fn simulate(stack: &HostStack) -> Result<Results, Violation> {
+    // Not generic: the machine is compiled once, with this crate's optimisation.
+    simulate_watched(stack, ())
+}
+
+/// Simulates `stack` for its duration and tells `watch` what happens.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_watched<W: Watch>(stack: &HostStack, watch: W) -> Result<Results, Violation> {
     let mut machine = Machine::new(stack, watch);
     machine.run()?;
     machine.results()
@@ -74,7 +84,7 @@ pub fn simulate_traced<T: TraceSink<StackEvent>>(
     stack: &HostStack,
     trace: &mut T,
 ) -> Result<Results, Violation> {
-    simulate(stack, Tracer { trace, end_ns: stack.duration.as_ns() })
+    simulate_watched(stack, Tracer { trace, end_ns: stack.duration.as_ns() })
 }
 
 /// Hands what a trace shows to its sink.

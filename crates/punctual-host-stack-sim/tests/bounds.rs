@@ -126,7 +126,7 @@ proptest! {
     fn no_simulated_response_exceeds_its_bound(shape in shapes()) {
         let host = host(&shape);
         let stack = &host;
-        let results = simulate(&host, ()).unwrap_or_else(|e| panic!("{e}\n{shape:?}"));
+        let results = simulate(&host).unwrap_or_else(|e| panic!("{e}\n{shape:?}"));
         for (server, flow) in stack.servers.iter().zip(&results.flows) {
             let worst = flow.latency.max();
             match response_bound(stack, server) {

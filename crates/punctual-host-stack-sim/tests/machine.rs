@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use punctual_host_stack::{HostStack, SoftirqRest, Who};
-use punctual_host_stack_sim::{Event, simulate, simulate_traced};
+use punctual_host_stack_sim::{Event, simulate, simulate_traced, simulate_watched};
 use punctual_model::Histogram;
 use punctual_model::file::{Overrides, parse_host_stack};
 use punctual_model::results::{FlowResult, HostPart, Results, Segment};
@@ -50,7 +50,7 @@ fn host(method: &str, path: &str, set: &[&str]) -> HostStack {
 }
 
 fn run(host: &HostStack) -> Results {
-    simulate(host, ()).unwrap_or_else(|e| panic!("{e}"))
+    simulate(host).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn critical(results: &Results) -> &FlowResult {
@@ -74,7 +74,7 @@ fn trace(method: &str) -> Vec<Event> {
     host.duration = punctual_sched::Duration::from_ms(100);
     // Who runs and who waits; where requests are follows from it.
     let scheduling = |event: &Event| !matches!(event, Event::Spent { .. });
-    simulate(&host, |_, event| events.extend(Some(event).filter(scheduling)))
+    simulate_watched(&host, |_, event| events.extend(Some(event).filter(scheduling)))
         .unwrap_or_else(|e| panic!("{e}"));
     let common = Who::Irq(1, 0);
     let mut holds = false;
@@ -135,7 +135,7 @@ fn what_is_left_of_an_action_stays_with_its_thread_where_the_kernel_is_older_tha
     let mut host = host("threaded", "virtio", &["host_stack.softirq_rest=thread"]);
     let mut longest = 0;
     let mut polls = 0;
-    simulate(&host, |_, event| match event {
+    simulate_watched(&host, |_, event| match event {
         Event::Locks { thread: Who::Irq(0, _) } => polls = 0,
         Event::Polled { card: 1, .. } => {
             polls += 1;
@@ -150,7 +150,7 @@ fn what_is_left_of_an_action_stays_with_its_thread_where_the_kernel_is_older_tha
     assert!(longest > 1, "a thread runs several actions under one lock");
     host.softirq_rest = SoftirqRest::Ksoftirqd;
     let mut woken = false;
-    simulate(&host, |_, event| {
+    simulate_watched(&host, |_, event| {
         woken |= matches!(event, Event::Wakes { thread: Who::Ksoftirqd(_) });
     })
     .unwrap_or_else(|e| panic!("{e}"));
@@ -248,7 +248,7 @@ fn copies_of_others_cost_a_refill_and_nothing_without_a_cache() {
 #[test]
 fn exclusive_processors_run_only_what_has_a_priority() {
     let mut seen = [false; 2];
-    simulate(&host("exclusive", "virtio", &[]), |_, event| {
+    simulate_watched(&host("exclusive", "virtio", &[]), |_, event| {
         if let Event::Runs { cpu, thread: Some(who) } = event {
             let urgent = matches!(who, Who::Irq(0, _) | Who::Vnic(0) | Who::Vcpu(0));
             assert_eq!(urgent, cpu == 1, "{who:?} on {cpu}");
@@ -291,7 +291,7 @@ fn an_undisturbed_request_takes_the_sum_of_its_costs() {
 fn interrupted(set: &[&str]) -> Vec<usize> {
     let mut seen = Vec::new();
     let one = ["host_stack.server.noisy.count=1"];
-    simulate(&host("threaded", "virtio", &[&one[..], set].concat()), |_, event| {
+    simulate_watched(&host("threaded", "virtio", &[&one[..], set].concat()), |_, event| {
         if let Event::Interrupt { card: 1, cpu } = event
             && !seen.contains(&cpu)
         {
@@ -368,7 +368,7 @@ fn a_sip_call_has_six_messages_in_four_turns() {
     ];
     let mut answers = Vec::new();
     let host = host("threaded", "process", &set);
-    let results = simulate(&host, |now, event| {
+    let results = simulate_watched(&host, |now, event| {
         if let Event::Answered { .. } = event {
             answers.push(now);
         }
@@ -406,7 +406,7 @@ fn a_kworker_that_injects_interrupts_waits_for_more_urgent_threads_and_the_vm_fo
     let injected = |injection: &str, path: &str| {
         let injection = format!("host_stack.injection={injection}");
         let mut seen = false;
-        let results = simulate(&host("partitioned", path, &[injection.as_str()]), |_, event| {
+        let results = simulate_watched(&host("partitioned", path, &[injection.as_str()]), |_, event| {
             seen |= matches!(event, Event::Runs { thread: Some(Who::Kworker(_)), .. });
         });
         (seen, part_max_ns(critical(&results.unwrap_or_else(|e| panic!("{e}"))), HostPart::VcpuWait))
@@ -449,7 +449,7 @@ fn answers_overtake_only_those_in_another_processors_backlog() {
         let host = parse_host_stack(include_bytes!("overtaken.toml"), "overtaken.toml", &overrides).unwrap();
         let mut last = BTreeMap::new();
         let mut overtaken = 0;
-        let results = simulate(&host, |_, event| {
+        let results = simulate_watched(&host, |_, event| {
             if let Event::Spent { server, request, part: HostPart::CardSend, .. } = event {
                 overtaken += u64::from(last.insert(server, request).is_some_and(|before| request < before));
             }

@@ -119,7 +119,7 @@ impl Scenario {
     pub(crate) fn simulate_host_stack(&self) -> Result<Results, Error> {
         let (text, overrides) = self.text_and_overrides()?;
         let stack = file::parse_host_stack(text.as_bytes(), &self.file, &overrides).map_err(Error::Host)?;
-        punctual_host_stack_sim::simulate(&stack, ()).map_err(|error| Error::Simulation {
+        punctual_host_stack_sim::simulate(&stack).map_err(|error| Error::Simulation {
             what: self.command(),
             error: punctual_sim::Error::Violation(error.0),
         })

@@ -227,7 +227,7 @@ fn linux_host(method: &str) -> Results {
          [host_stack.server.noisy]\nload = 'stream'\n"
     );
     let stack = punctual_model::file::parse_host_stack(text.as_bytes(), "host.toml", &Default::default());
-    punctual_host_stack_sim::simulate(&stack.expect("a valid host"), ()).expect("a simulation")
+    punctual_host_stack_sim::simulate(&stack.expect("a valid host")).expect("a simulation")
 }
 
 #[test]

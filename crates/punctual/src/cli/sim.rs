@@ -190,7 +190,7 @@ fn simulate_all(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Re
 pub fn simulate(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
     match host {
         AnyHost::Pools(host) => punctual_sim::simulate(host),
-        AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack, ()).map_err(violation),
+        AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack).map_err(violation),
     }
 }
 
@@ -286,7 +286,7 @@ fn observe_stack(
     // The error names the file.
     let unwritten = |e: std::io::Error| Error::Usage(e.to_string());
     jobs.map_or(Ok(()), |file| JobsWriter::without_tasks(file).finish(end)).map_err(unwritten)?;
-    let Some(file) = trace else { return Ok(punctual_host_stack_sim::simulate(stack, ())?) };
+    let Some(file) = trace else { return Ok(punctual_host_stack_sim::simulate(stack)?) };
     let mut writer = StackWriter::new(stack, file);
     let results = punctual_host_stack_sim::simulate_traced(stack, &mut writer)?;
     writer.finish(end).map_err(unwritten)?;
