@@ -61,7 +61,7 @@ pub struct XenOptions<'a> {
     pub memory_mib: u32,
     /// Shorter runs, fewer points.
     pub quick: bool,
-    /// Only these experiments, by name ([`crate::live::EXPERIMENTS`]); empty means all.
+    /// Only these experiments, by name (`live::EXPERIMENTS`); empty means all.
     pub only: Vec<String>,
     /// Told what is going on.
     pub progress: &'a dyn Fn(&str),
