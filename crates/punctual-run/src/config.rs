@@ -1,4 +1,4 @@
-//! What to run, and how to talk to whoever runs it.
+//! What to run, and how to talk to the caller.
 
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;

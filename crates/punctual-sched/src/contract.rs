@@ -1,7 +1,7 @@
 //! The contract between driver and policy, checked at every call in debug builds.
 //!
 //! [`PolicyInfo::build`](crate::registry::PolicyInfo::build) puts each policy into a [`Contract`] in builds
-//! with debug assertions, so the contract of [`crate::policy`] holds in every test, whoever drives. Other
+//! with debug assertions, so the contract of [`crate::policy`] holds in every test, under any driver. Other
 //! builds have no such wrapper.
 //!
 //! A processor of the simulator pauses while its vCPU does not run, and a live enforcer learns only later

@@ -1,7 +1,7 @@
 //! A policy and the processors that it decides about, driven as the [contract](crate::policy) asks.
 //!
 //! A [`Driver`] knows what each processor does. It charges units before the calls that need it, refreshes the
-//! timer and collects the processors that must pick. Whoever owns the clock calls it:
+//! timer and collects the processors that must pick. The owner of the clock calls it:
 //!
 //! - [`Driver::advance`] lets time pass and handles the timers that are due, each at its own time.
 //!   [`Driver::pass`] lets time pass and leaves them overdue, as a late driver does.
