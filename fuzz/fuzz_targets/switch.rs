@@ -144,7 +144,7 @@ impl Rings for Port {
 
     fn stop(&mut self, queue: usize) -> Option<u16> {
         match queue {
-            TX => self.send.pop().map(|ring| ring.vring_base()),
+            TX => self.send.take().map(|ring| ring.vring_base()),
             _ => self.receive.take().map(|ring| ring.vring_base()),
         }
     }

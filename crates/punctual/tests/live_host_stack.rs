@@ -185,7 +185,7 @@ fn a_command_that_is_killed_is_undone_by_its_guardian_or_by_restore() {
         .output()
         .expect("it runs");
     let why = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
-    assert_eq!(elsewhere.status.code(), Some(2), "{why}");
+    assert_eq!(elsewhere.status.code(), Some(7), "{why}");
     assert!(why.contains("in network namespace"), "{why}");
     assert_eq!(lab.threaded(), "1");
     let restored = lab.punctual(&["restore"]);

@@ -9,7 +9,7 @@ use super::control::Client;
 use crate::network::{INTERVAL, Status};
 use crate::status::Snapshot;
 
-/// Hands over a snapshot of these switches every [`INTERVAL`], until all have ended, `each` returns false or
+/// Hands over a snapshot of these switches every half second, until all have ended, `each` returns false or
 /// `stop` says so.
 pub fn follow(switches: &[Client], stop: Stop, mut each: impl FnMut(Snapshot) -> bool) {
     let start = Instant::now();

@@ -59,7 +59,7 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     if !is_told {
         restored.failures.iter().for_each(|failure| say(&format!("not put back: {failure}")));
     }
-    Ok(if restored.failures.is_empty() { exit::OK } else { exit::MISSED })
+    Ok(if restored.failures.is_empty() { exit::OK } else { exit::NOT_RESTORED })
 }
 
 /// Runs `punctual launch`.
