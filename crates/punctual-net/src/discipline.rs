@@ -33,7 +33,7 @@ pub enum InterfaceKind {
     /// A guest domain's `netif`: its packets enter at [`Stage::Tx`], packets for it leave at [`Stage::Rx`].
     #[default]
     Guest,
-    /// A network card: its packets enter at [`Stage::Softnet`], packets for it leave there, too.
+    /// A network card: its packets enter at [`Stage::Softnet`], and packets for it leave there.
     Device,
 }
 
@@ -196,8 +196,8 @@ pub trait Discipline: Send {
     /// When none is being processed.
     fn complete(&mut self, now: Instant) -> Fate;
 
-    /// `packets` that were delivered to a guest have not been read by it: they take slots of its RX ring,
-    /// too. A driver that never says so has guests that read at once.
+    /// The guest has not read `packets` of those delivered to it. They occupy slots of its RX ring. A driver
+    /// that never calls this has guests that read at once.
     fn set_unread(&mut self, interface: InterfaceId, packets: u32);
 
     /// Free slots of a guest's TX ring; `None` for a device, whose packets enter at softnet.

@@ -10,8 +10,8 @@
 //! - [`discipline`]: the interface, [`Discipline`], and its contract.
 //! - [`registry`]: the disciplines by name.
 //! - [`netback`]: as shipped with Xen 4.1 and Linux 3.x.
-//! - [`rtca`]: prioritised, with small batches.
-//! - [`preemptive`]: prioritised across all three stages.
+//! - [`rtca`]: prioritized, with small batches.
+//! - [`preemptive`]: prioritized across all three stages.
 //! - [`token_bucket`]: rate limits.
 //! - [`event_channel`]: which pending event the manager domain handles next.
 //!

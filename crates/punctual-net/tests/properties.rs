@@ -258,7 +258,7 @@ fn arrivals(scenario: &Scenario) -> VecDeque<(Instant, Packet)> {
     arrivals
 }
 
-/// Drives the scenario to its end, checking every decision. Returns the log of decisions.
+/// Drives the scenario until it ends, checking every decision. Returns the log of decisions.
 fn drive(scenario: &Scenario) -> Vec<(Instant, Step)> {
     let mut discipline = build(scenario);
     let interfaces = scenario.interfaces.len();

@@ -9,18 +9,18 @@
 //! - **State.** Each unit has a budget Q and a period T, and now: budget left q and a deadline d.
 //! - **Urgency.** The ready units with the earliest deadlines run on the pool's processors, within their
 //!   affinities.
-//! - **Consumption.** Running consumes budget exactly. Overrun is forgiven.
+//! - **Consumption.** Running consumes budget exactly. Overrun costs nothing: the budget stops at 0.
 //! - **Wake-up.** A unit may go on with (q, d) only if that is no more than its bandwidth until d:
-//!   q / (d - now) <= Q / T. Otherwise, or when d has passed, it starts afresh: q = Q, d = now + T.
+//!   q / (d - now) <= Q / T. Otherwise, or when d has passed, it restarts: q = Q, d = now + T.
 //! - **Exhaustion.** The unit is throttled: it does not run before d. (The server of 1998 is soft: it gets
 //!   its budget at once with a later deadline.)
-//! - **Replenishment.** At d a throttled unit gets q = Q and d + T. If even that has passed, it starts
-//!   afresh.
+//! - **Replenishment.** At d a throttled unit gets q = Q and d + T. If d + T has passed as well, the unit
+//!   restarts.
 //! - **Ties** are first come, first served; a running unit keeps its processor against equals.
-//! - **New parameters** take effect at the next replenishment or fresh start, a new affinity at once.
+//! - **New parameters** take effect at the next replenishment or restart, a new affinity at once.
 //!
-//! So however long and whenever a unit wants to run, on one processor it disturbs the others no more than a
-//! periodic task of Q every T, and with all Q/T adding up to at most 1 every unit gets its Q before every d.
+//! On one processor a unit therefore disturbs the others no more than a periodic task of Q every T, whatever
+//! its own work does. If all Q/T add up to at most 1, every unit gets its Q before every d.
 //!
 //! # Timeline
 //! The unit has 3 ms in every 10 ms and its processor for itself. 5 ms of work arrive at 8 and 1 ms at 26
@@ -36,8 +36,8 @@
 //! due   d                 d         d       d
 //! ```
 //!
-//! At 8 the deadline of the insertion has passed and the unit starts afresh. From 11 on it is throttled until
-//! its deadline. At 26 it has 1 ms left until 28, more than its bandwidth, and starts afresh again.
+//! At 8 the deadline of the insertion has passed and the unit restarts. From 11 on it is throttled until its
+//! deadline. At 26 it has 1 ms left until 28, more than its bandwidth, and restarts again.
 
 use crate::prelude::*;
 
@@ -97,7 +97,7 @@ impl Reservation {
 #[derive(Debug)]
 struct CbsUnit {
     now: Reservation,
-    /// What it has from the next replenishment or fresh start on.
+    /// Parameters from the next replenishment or restart on.
     next: Reservation,
     left: Duration,
     deadline: Instant,
@@ -167,14 +167,14 @@ impl QueueRules for Cbs {
     }
 
     #[inline(always)]
-    fn wake(unit: &mut CbsUnit, now: Instant) {
+    fn wake(&mut self, unit: &mut CbsUnit, now: Instant) {
         if now >= unit.deadline || !unit.fits_its_bandwidth(now) {
             unit.refill(now + unit.next.period);
         }
     }
 
     #[inline(always)]
-    fn charge(unit: &mut CbsUnit, ran: Duration) -> Charged {
+    fn charge(&mut self, unit: &mut CbsUnit, ran: Duration) -> Charged {
         let had = unit.left;
         unit.left = had.saturating_sub(ran);
         if had.is_zero() || !unit.left.is_zero() {
@@ -185,7 +185,7 @@ impl QueueRules for Cbs {
     }
 
     #[inline(always)]
-    fn on_timer(unit: &mut CbsUnit, at: Instant, now: Instant) {
+    fn on_timer(&mut self, unit: &mut CbsUnit, at: Instant, now: Instant) {
         let next = at + unit.next.period;
         unit.refill(if next > now { next } else { now + unit.next.period });
     }

@@ -1,7 +1,7 @@
 //! The contract between driver and policy, checked at every call in debug builds.
 //!
 //! [`PolicyInfo::build`](crate::registry::PolicyInfo::build) puts each policy into a [`Contract`] in builds
-//! with debug assertions, so the contract of [`crate::policy`] holds in every test, under any driver. Other
+//! with debug assertions, so every test checks the contract of [`crate::policy`], under any driver. Other
 //! builds have no such wrapper.
 //!
 //! A processor of the simulator pauses while its vCPU does not run, and a live enforcer learns only later
@@ -22,7 +22,7 @@ use crate::wrap::{Wrapped, Wrapper};
 pub enum Charges {
     /// All the time that passes while a unit has a processor, before the processor picks.
     Elapsed,
-    /// What it learns, when it learns it.
+    /// What the driver learns, when it learns it.
     Reported,
 }
 

@@ -24,7 +24,7 @@
 //!   unit that uses little flips between the two, and fell behind the others each time); no unit owes more
 //!   than `refill_ticks` ticks' worth either. With `"negative-sum"` every unit
 //!   starts with that much, and one that is asleep keeps that much at most and stops earning: the paper gives
-//!   credits to all domains and names no bounds, but without any a sleeper would collect them for ever. Busy
+//!   credits to all domains and names no bounds, but without a bound a sleeper would collect ever more. Busy
 //!   units have none, since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
 //! - **State changes.** The states are recomputed at a refill, UNDER from 0 credits on, which also ends
 //!   boosts; with `"negative-sum"` a tick also turns its unit OVER as soon as its credits are negative, since
@@ -41,11 +41,11 @@
 //!   balancing by stealing has always been there; its choice of a better processor at ticks is not modelled.
 //! - **Cap** (with `"period"` only: it limits credits per time). A unit with a cap earns at most that
 //!   percentage of a processor; at a refill that leaves it below minus its cap it is parked until a refill
-//!   leaves it with 0 credits or more. Leaving the park is no boost.
+//!   leaves it with 0 credits or more. Leaving the park does not boost.
 //! - **Ties** are first come, first served. New parameters take effect at once.
 //!
 //! A vCPU is a unit with a weight of its own; the description of a host shares a domain's weight among its
-//! vCPUs. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver domain. Ticks
+//! vCPUs. The event-channel fix of s.4.1 belongs to the driver domain, not to a scheduler. Ticks
 //! stop while a processor idles and then begin at a multiple of `tick`, as in Xen (`csched_schedule`);
 //! refills by period stop while no unit earns. With `ticks = "drifting"` the next tick or refill comes one
 //! step after the last was handled, as in Xen (`NOW() + tick`), so a late timer moves all that follow; with
@@ -761,7 +761,7 @@ impl Credit {
         }
     }
 
-    /// Hands out credits as Xen's `csched_acct`, each unit standing for a domain of one vCPU.
+    /// Hands out credits as Xen's `csched_acct`, with each unit as a domain of one vCPU.
     fn refill(&mut self, resched: &mut CpuSet) {
         let weights = self.earning_weight;
         let share = self.settings.credits_per_refill();

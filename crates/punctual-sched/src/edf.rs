@@ -94,19 +94,19 @@ impl QueueRules for Edf {
     }
 
     #[inline(always)]
-    fn wake(unit: &mut EdfUnit, now: Instant) {
+    fn wake(&mut self, unit: &mut EdfUnit, now: Instant) {
         if !unit.told {
             unit.deadline = unit.relative.map_or(Instant::NEVER, |relative| now + relative);
         }
     }
 
     #[inline(always)]
-    fn sleep(unit: &mut EdfUnit) {
+    fn sleep(&mut self, unit: &mut EdfUnit) {
         unit.told = false;
     }
 
     #[inline(always)]
-    fn set_deadline(unit: &mut EdfUnit, deadline: Instant) -> bool {
+    fn set_deadline(&mut self, unit: &mut EdfUnit, deadline: Instant) -> bool {
         (unit.deadline, unit.told) = (deadline, true);
         true
     }

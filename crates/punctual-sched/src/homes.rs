@@ -5,7 +5,7 @@ use core::ops::{AddAssign, SubAssign};
 
 use crate::cpuset::{CpuId, CpuSet};
 
-/// The load of each processor: a number of units, or their [utilisation](crate::utilization::Utilization).
+/// The load of each processor: a number of units, or their [utilization](crate::utilization::Utilization).
 #[derive(Clone, Debug)]
 pub(crate) struct Homes<L> {
     load: Vec<L>,
@@ -39,7 +39,7 @@ impl<L: Copy + Default + Ord + AddAssign + SubAssign> Homes<L> {
         self.load[home.index()] -= load;
     }
 
-    /// A unit whose load changes stays at `home` if that is still allowed, else it is settled anew.
+    /// A unit whose load changes stays at `home` if that is still allowed; otherwise it gets another home.
     pub(crate) fn resettle(&mut self, home: CpuId, old: L, allowed: &CpuSet, new: L) -> CpuId {
         self.leave(home, old);
         if allowed.contains(home) {

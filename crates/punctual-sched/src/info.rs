@@ -326,7 +326,7 @@ impl OnLinux {
         OnLinux { class, class_loss, quota_loss: None, deadline_loss: None }
     }
 
-    /// Servers that are no bandwidth servers; `class` is what is left of them without their budgets.
+    /// Servers other than bandwidth servers; `class` is what remains of them without their budgets.
     pub const fn servers(class: LinuxClass, quota_loss: Option<&'static str>) -> OnLinux {
         OnLinux { class, class_loss: None, quota_loss, deadline_loss: Some(OnLinux::BANDWIDTH_SERVER) }
     }
@@ -382,9 +382,9 @@ pub struct PolicyInfo {
     pub placement: Placement,
     /// What it does with budgets.
     pub budgets: Budgets,
-    /// Does it decide otherwise once it is told that a unit ran out of work? `false`: its decisions are the
-    /// same whether such a unit sleeps, or stays eligible and never uses its processor. A live driver then
-    /// need not read at every look whether each thread sleeps.
+    /// Do its decisions depend on whether the driver reports that a unit ran out of work? `false`: they are
+    /// the same whether such a unit sleeps, or stays eligible and never uses its processor. A live driver
+    /// then need not read at every look whether each thread sleeps.
     pub sleep_matters: bool,
     /// Does it act at instants of its own, by [`Policy::next_timer`] or at the end of a slice? `false`: only
     /// wake-ups, sleeps and new deadlines cause decisions, so counting them bounds its cost as a guest's

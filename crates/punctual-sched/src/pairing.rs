@@ -81,11 +81,11 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
         }
     }
 
-    /// The least id of `heap` and its key; `None` also of a heap that there is not.
+    /// The least id of `heap` and its key; `None` also for a heap beyond the last.
     #[inline(always)]
     pub(crate) fn peek(&self, heap: usize) -> Option<(usize, &K)> {
         let root = *self.roots.get(heap)? as usize;
-        // An empty heap's root is no node.
+        // The root of an empty heap names no node.
         self.nodes.get(root).map(|node| (root, &node.key))
     }
 
@@ -120,13 +120,13 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
             if root == NONE { id as u32 } else { Self::join(&mut self.nodes, root, id as u32) };
     }
 
-    /// The least id of `heap`, to be looked at and taken; `None` also of a heap that there is not.
+    /// The least id of `heap`, to be looked at and taken; `None` also for a heap beyond the last.
     #[inline(always)]
     pub(crate) fn head(&mut self, heap: usize) -> Option<Head<'_, K>> {
         let root = self.roots.get_mut(heap)?;
         let id = *root as usize;
         let nodes = &mut self.nodes[..];
-        // An empty heap's root is no node.
+        // The root of an empty heap names no node.
         (id < nodes.len()).then_some(Head { id, root, nodes })
     }
 

@@ -1,8 +1,8 @@
-//! The interface between a scheduling policy and whatever drives it.
+//! The interface between a scheduling policy and its driver.
 //!
 //! A policy decides which *unit* (a vCPU, or a task inside a guest) runs on which processor of one pool.
-//! A *driver* (the simulator, a live enforcer, a test) owns the clock and the processors. The shape is
-//! that of Xen's scheduler table (`xen/common/sched/private.h`: `do_schedule`, `wake`, `sleep`,
+//! A *driver* (the simulator, a live enforcer, a hypervisor, a test) owns the clock and the processors. The
+//! shape is that of Xen's scheduler table (`xen/common/sched/private.h`: `do_schedule`, `wake`, `sleep`,
 //! `insert_unit`, `remove_unit`, `adjust`).
 //!
 //! # The contract
@@ -19,6 +19,9 @@
 //!   unit that was. A unit never runs on two processors: `pick` never returns a unit that the policy last
 //!   gave to another processor which has not picked again since.
 //! - All calls but `insert` and `adjust` work without allocation once the units are inserted.
+//!
+//! [`Driver`](crate::driver::Driver) does the driver's part. In debug builds a
+//! [`Contract`](crate::contract::Contract) around each policy checks both sides.
 
 use alloc::vec::Vec;
 
@@ -78,20 +81,21 @@ pub trait Policy: Send {
     /// The unit has no more work. If it was running, its processor is added to `resched`.
     fn sleep(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet);
 
-    /// As [`Policy::sleep`] of the unit that `cpu` runs, which is about to pick and so need not be asked to.
+    /// As [`Policy::sleep`] of the unit that `cpu` runs. `cpu` is about to pick, so it need not be added to
+    /// `resched`.
     fn sleep_before_pick(&mut self, now: Instant, unit: UnitId, cpu: CpuId, resched: &mut CpuSet) {
         let _ = cpu;
         self.sleep(now, unit, resched);
     }
 
-    /// The unit's current work is due at `deadline` (absolute). The driver says so before `wake` and when
-    /// queued work becomes current. Policies that do not order by such deadlines ignore it.
+    /// The unit's current work is due at `deadline` (absolute). The driver calls this before `wake` and
+    /// when queued work becomes current. Policies that do not order by such deadlines ignore it.
     fn set_deadline(&mut self, now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
         let _ = (now, unit, deadline, resched);
     }
 
-    /// `unit`, which the last `pick` on `cpu` returned, has run (or idled, [`Run::IdleFor`]) for `ran` up
-    /// to `now`, not counting what was charged before.
+    /// `unit`, which the last `pick` on `cpu` returned, has run for `ran` up to `now`, or idled that long
+    /// ([`IdleFor`](crate::Run::IdleFor)), not counting what was charged before.
     fn charge(&mut self, now: Instant, cpu: CpuId, unit: UnitId, ran: Duration);
 
     /// Chooses what `cpu` does from `now` on. Other processors that should pick because of this choice
@@ -111,10 +115,10 @@ pub trait Policy: Send {
         let _ = (now, resched);
     }
 
-    /// For a driver with a [`DriverState`]: `cpu` decides. What the policy does by itself until `now` is done
-    /// first; what ran is charged; `asleep`, which is what `cpu` runs and has no more work, sleeps; and `cpu`
-    /// picks `decision`. What the policy does by itself at the very instant of the sleep comes after the
-    /// sleep, as in the simulator. A clock that goes back stands still.
+    /// For a driver with a [`DriverState`], in one call: handles the timers that are due, charges what ran on
+    /// `cpu`, puts `asleep` to sleep, which `cpu` runs and which has no more work, and lets `cpu` pick its
+    /// `decision`. As in the simulator, timers due at the very instant of the sleep come after it. A `now`
+    /// before that of the last call counts as the latter.
     fn drive_pick(
         &mut self,
         driver: &mut DriverState,
@@ -133,7 +137,7 @@ pub trait Policy: Send {
         }
         if let Some(unit) = asleep {
             self.sleep_before_pick(now, unit, cpu, &mut driver.resched);
-            // It picks now, whoever asked for it.
+            // It picks now, whatever asked for it.
             driver.resched.remove(cpu);
             driver.timer_at = self.next_timer().at;
             if driver.timer_at <= now {
@@ -146,8 +150,8 @@ pub trait Policy: Send {
         *decision = slice.into();
     }
 
-    /// For a driver with a [`DriverState`]: [`Policy::wake`], after what the policy does by itself until
-    /// `now`. A clock that goes back stands still.
+    /// For a driver with a [`DriverState`]: handles the timers that are due, then [`Policy::wake`]. A `now`
+    /// before that of the last call counts as the latter.
     fn drive_wake(&mut self, driver: &mut DriverState, now: Instant, unit: UnitId) {
         let now = now.max(driver.now);
         if driver.timer_at <= now {
@@ -158,8 +162,8 @@ pub trait Policy: Send {
         driver.timer_at = self.next_timer().at;
     }
 
-    /// For a driver with a [`DriverState`]: all that the policy does by itself until `until`, each thing at
-    /// its own time; at `until` itself only if that `is_included`.
+    /// For a driver with a [`DriverState`]: handles the timers that are due until `until`, each at its own
+    /// time; those due exactly then only if `until` `is_included`.
     #[inline(never)]
     fn drive_timers(&mut self, driver: &mut DriverState, until: Instant, is_included: bool) {
         while driver.is_due(until, is_included) {
@@ -167,7 +171,7 @@ pub trait Policy: Send {
         }
     }
 
-    /// For a driver with a [`DriverState`]: what the policy does by itself next, at its own time.
+    /// For a driver with a [`DriverState`]: handles the next timer, at its own time or, overdue, now.
     #[inline(never)]
     fn drive_timer(&mut self, driver: &mut DriverState) {
         let now = driver.timer_at.max(driver.now);

@@ -91,36 +91,36 @@ pub(crate) trait QueueRules: Send {
     }
 
     /// The unit wakes up.
-    fn wake(unit: &mut Self::Unit, now: Instant) {
+    fn wake(&mut self, unit: &mut Self::Unit, now: Instant) {
         let _ = (unit, now);
     }
 
     /// The unit goes to sleep.
-    fn sleep(unit: &mut Self::Unit) {
+    fn sleep(&mut self, unit: &mut Self::Unit) {
         let _ = unit;
     }
 
     /// The driver sets the deadline of the unit's current work. Does that change the urgency?
-    fn set_deadline(unit: &mut Self::Unit, deadline: Instant) -> bool {
+    fn set_deadline(&mut self, unit: &mut Self::Unit, deadline: Instant) -> bool {
         let _ = (unit, deadline);
         false
     }
 
     /// The unit ran.
-    fn charge(unit: &mut Self::Unit, ran: Duration) -> Charged {
+    fn charge(&mut self, unit: &mut Self::Unit, ran: Duration) -> Charged {
         let _ = (unit, ran);
         Charged::GoesOn
     }
 
     /// The unit's processor is about to pick. Is the unit's turn over? Then it gets a new one behind its
     /// equals.
-    fn ends_turn(&self, unit: &mut Self::Unit) -> bool {
+    fn ends_turn(&mut self, unit: &mut Self::Unit) -> bool {
         let _ = unit;
         false
     }
 
     /// The unit's timer, which was due at `at`, is handled at `now`.
-    fn on_timer(unit: &mut Self::Unit, at: Instant, now: Instant) {
+    fn on_timer(&mut self, unit: &mut Self::Unit, at: Instant, now: Instant) {
         let _ = (unit, at, now);
     }
 
@@ -146,22 +146,26 @@ impl<R: QueueRules> QueuePolicy<R> {
         QueuePolicy { rules, queue: RunQueue::new(cpus), timers: IndexedHeap::new(0) }
     }
 
-    /// Notes whether the unit has work. The unit's state, if that is a change. Where nothing is throttled,
-    /// the units that are ready are those that are awake.
-    #[inline(always)]
-    fn set_awake(&mut self, unit: UnitId, awake: bool) -> Option<&mut R::Unit> {
-        match R::TIMERS {
-            Timers::Never if self.queue.is_ready(unit) == awake => None,
-            Timers::Never => Some(&mut self.queue[unit]),
-            Timers::Throttled | Timers::Awake => self.queue.set_awake(unit, awake),
-        }
-    }
-
     #[inline(always)]
     fn clear_timer(&mut self, unit: UnitId) {
         if R::TIMERS != Timers::Never {
             self.timers.remove(unit.index());
         }
+    }
+}
+
+/// Notes whether the unit has work. The unit's state, if that is a change. Where nothing is throttled, the
+/// units that are ready are those that are awake.
+#[inline(always)]
+fn set_awake<R: QueueRules>(
+    queue: &mut RunQueue<R::Key, R::Unit>,
+    unit: UnitId,
+    awake: bool,
+) -> Option<&mut R::Unit> {
+    match R::TIMERS {
+        Timers::Never if queue.is_ready(unit) == awake => None,
+        Timers::Never => Some(&mut queue[unit]),
+        Timers::Throttled | Timers::Awake => queue.set_awake(unit, awake),
     }
 }
 
@@ -199,10 +203,10 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
 
     #[inline(always)]
     fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let Some(state) = self.set_awake(unit, true) else {
+        let Some(state) = set_awake::<R>(&mut self.queue, unit, true) else {
             return;
         };
-        R::wake(state, now);
+        self.rules.wake(state, now);
         let timer = R::timer(state);
         if let Some(urgency) = R::urgency(state) {
             self.queue.ready(unit, urgency, resched);
@@ -216,8 +220,8 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
 
     #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if let Some(state) = self.set_awake(unit, false) {
-            R::sleep(state);
+        if let Some(state) = set_awake::<R>(&mut self.queue, unit, false) {
+            self.rules.sleep(state);
             self.clear_timer(unit);
             self.queue.unready(unit, resched);
         }
@@ -226,15 +230,15 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
     #[inline(always)]
     fn sleep_before_pick(&mut self, _now: Instant, unit: UnitId, cpu: CpuId, _resched: &mut CpuSet) {
         debug_assert_eq!(self.queue.current(cpu), Some(unit), "{cpu:?} does not run the unit that sleeps");
-        if let Some(state) = self.set_awake(unit, false) {
-            R::sleep(state);
+        if let Some(state) = set_awake::<R>(&mut self.queue, unit, false) {
+            self.rules.sleep(state);
             self.clear_timer(unit);
             self.queue.stop_current(cpu);
         }
     }
 
     fn set_deadline(&mut self, _now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
-        if R::set_deadline(&mut self.queue[unit], deadline)
+        if self.rules.set_deadline(&mut self.queue[unit], deadline)
             && self.queue.is_ready(unit)
             && let Some(urgency) = R::urgency(&self.queue[unit])
         {
@@ -248,7 +252,7 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
             return;
         }
         let state = &mut self.queue[unit];
-        match R::charge(state, ran) {
+        match self.rules.charge(state, ran) {
             Charged::GoesOn => {}
             Charged::Demoted => {
                 if let Some(urgency) = R::urgency(state) {
@@ -311,7 +315,7 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
         }
         let unit = UnitId(id as u32);
         let state = &mut self.queue[unit];
-        R::on_timer(state, at, now);
+        self.rules.on_timer(state, at, now);
         match R::timer(state) {
             Some(next) => self.timers.set_first(next),
             None => self.timers.remove(id),

@@ -89,13 +89,13 @@ impl QueueRules for RoundRobin {
     }
 
     #[inline(always)]
-    fn charge(unit: &mut RoundRobinUnit, ran: Duration) -> Charged {
+    fn charge(&mut self, unit: &mut RoundRobinUnit, ran: Duration) -> Charged {
         unit.left = unit.left.saturating_sub(ran);
         Charged::GoesOn
     }
 
     #[inline(always)]
-    fn ends_turn(&self, unit: &mut RoundRobinUnit) -> bool {
+    fn ends_turn(&mut self, unit: &mut RoundRobinUnit) -> bool {
         let is_over = unit.left.is_zero();
         if is_over {
             unit.left = self.slice;

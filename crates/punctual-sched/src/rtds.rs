@@ -9,7 +9,7 @@
 //! - **Urgency** = (level, deadline), smaller first. The most urgent ready units with budget run on the
 //!   pool's processors, within their affinities.
 //! - **Consumption.** Running consumes budget exactly, in nanoseconds; sleeping and waiting keep it. Overrun
-//!   (a late preemption) is forgiven: the budget stops at 0.
+//!   (a late preemption) costs nothing: the budget stops at 0.
 //! - **Exhaustion.** A unit without `extratime` waits for its next period. With `extratime` (Xen's default;
 //!   Xen 4.5, that of the paper, had none) it gets a full budget at once, one level further down, as often as
 //!   need be.
@@ -235,14 +235,14 @@ impl QueueRules for Rtds {
     }
 
     #[inline(always)]
-    fn wake(unit: &mut RtdsUnit, now: Instant) {
+    fn wake(&mut self, unit: &mut RtdsUnit, now: Instant) {
         if now >= unit.deadline {
             unit.replenish(now);
         }
     }
 
     #[inline(always)]
-    fn charge(unit: &mut RtdsUnit, ran: Duration) -> Charged {
+    fn charge(&mut self, unit: &mut RtdsUnit, ran: Duration) -> Charged {
         let had = unit.left;
         unit.left = had.saturating_sub(ran);
         if had.is_zero() || !unit.left.is_zero() {
@@ -258,7 +258,7 @@ impl QueueRules for Rtds {
     }
 
     #[inline(always)]
-    fn on_timer(unit: &mut RtdsUnit, _at: Instant, now: Instant) {
+    fn on_timer(&mut self, unit: &mut RtdsUnit, _at: Instant, now: Instant) {
         unit.replenish(now);
     }
 

@@ -400,7 +400,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         if member.ready {
             let (class, key) = (member.class as usize, member.key);
             self.heaps.insert(class, unit.index(), key);
-            // With one processor there is no other.
+            // A pool of one processor has no other.
             if self.processors.len() > 1 {
                 self.tickle(unit, resched);
             }

@@ -5,7 +5,7 @@
 //! # Rules
 //! - **State.** Each unit has a slice and a period, and now: slice left and a deadline, the end of its
 //!   current period. It lives on one processor: SEDF does not balance. Its home is the processor of its
-//!   affinity with the least utilisation reserved when it is inserted.
+//!   affinity with the least utilization reserved when it is inserted.
 //! - **Urgency.** Among the ready units of a processor with slice left, the earliest deadline runs.
 //! - **Consumption.** Running consumes the slice exactly; sleeping and waiting keep it (as a deferrable
 //!   server, `rt-xen` s.3.1). A unit without extratime that overruns its slice has that much less in the next
@@ -19,7 +19,7 @@
 //!   papers describe the slice as kept, and so it is here. The price, as for any deferrable server under EDF,
 //!   is that full use of a processor is not always schedulable.
 //! - **Extratime.** A unit with `extratime` and no slice left may run when no unit with slice left wants to,
-//!   round robin with turns of 500 us (`EXTRA_QUANTUM`), which is what Xen's utilisation-weighted queue does
+//!   round robin with turns of 500 us (`EXTRA_QUANTUM`), which is what Xen's utilization-weighted queue does
 //!   for equal weights. Spare time is not charged to the slice. A slice of 0 with extratime is a best-effort
 //!   unit, the default of Xen 4.0. Xen leaves gaps shorter than 500 us before the next period unused; here
 //!   they are used.
@@ -239,7 +239,7 @@ impl QueueRules for Sedf {
     }
 
     #[inline(always)]
-    fn wake(unit: &mut SedfUnit, now: Instant) {
+    fn wake(&mut self, unit: &mut SedfUnit, now: Instant) {
         if now >= unit.deadline {
             unit.overrun = Duration::ZERO;
             unit.start_period(now + unit.next.period);
@@ -247,7 +247,7 @@ impl QueueRules for Sedf {
     }
 
     #[inline(always)]
-    fn charge(unit: &mut SedfUnit, ran: Duration) -> Charged {
+    fn charge(&mut self, unit: &mut SedfUnit, ran: Duration) -> Charged {
         let is_over = if unit.left.is_zero() {
             unit.consume_turn(ran)
         } else {
@@ -262,7 +262,7 @@ impl QueueRules for Sedf {
     }
 
     #[inline(always)]
-    fn on_timer(unit: &mut SedfUnit, at: Instant, now: Instant) {
+    fn on_timer(&mut self, unit: &mut SedfUnit, at: Instant, now: Instant) {
         let period = unit.next.period;
         unit.start_period(at + period * (now.since(at).div_floor(period) + 1));
     }

@@ -84,7 +84,7 @@ impl Duration {
         self.0
     }
 
-    /// Is this no time at all?
+    /// Is it zero?
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0

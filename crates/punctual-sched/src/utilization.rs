@@ -1,4 +1,4 @@
-//! Sums of utilisations, compared exactly.
+//! Sums of utilizations, compared exactly.
 
 use core::cmp::Ordering;
 use core::ops::{AddAssign, SubAssign};

@@ -319,8 +319,8 @@ impl<F: Fn(Call) + Send> Wrapper for Recorder<F> {
     }
 }
 
-/// The policy inside lives in a time line that began `earlier` than the driver's: it is told the driver's
-/// time plus `earlier`, and what it answers is turned back. Instants before the driver's time 0 become 0.
+/// The policy inside lives in a time line that began `earlier` than the driver's: it gets the driver's
+/// time plus `earlier`, and its answers are converted back. Instants before the driver's time 0 become 0.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeShift {
     /// How much earlier.

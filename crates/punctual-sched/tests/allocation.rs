@@ -26,7 +26,7 @@ impl Xorshift {
     }
 }
 
-/// Without the test harness, whose other thread's allocations would be counted, too.
+/// Without the test harness, whose other thread allocates as well.
 fn main() {
     no_decision_of_any_policy_allocates();
     println!("no decision of any policy allocates: ok");

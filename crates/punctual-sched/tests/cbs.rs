@@ -46,7 +46,7 @@ fn a_wake_up_within_the_bandwidth_goes_on_with_budget_and_deadline() {
 }
 
 #[test]
-fn a_wake_up_beyond_the_bandwidth_starts_afresh() {
+fn a_wake_up_beyond_the_bandwidth_restarts() {
     let mut driver = cbs(1);
     let unit = driver.insert(&server(4, 10));
     driver.release(unit, at_ms(0), ms(1));

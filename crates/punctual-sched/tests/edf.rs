@@ -143,7 +143,7 @@ fn an_affinity_outside_the_pool_and_a_zero_deadline_are_refused_by_name() {
 }
 
 /// Dhall and Liu's example: two light tasks and one whose deadline is a little later occupy two processors so
-/// that the heavy one misses although the utilisation is hardly above one.
+/// that the heavy one misses although the utilization is hardly above one.
 #[test]
 fn global_edf_shows_the_dhall_effect() {
     let mut driver = edf(2);
@@ -179,7 +179,7 @@ fn misses(tasks: &[(u64, u64)]) -> usize {
 
 proptest! {
     #[test]
-    fn on_one_processor_deadlines_are_missed_exactly_when_utilisation_exceeds_one(tasks in task_sets()) {
+    fn on_one_processor_deadlines_are_missed_exactly_when_utilization_exceeds_one(tasks in task_sets()) {
         let demand: u64 = tasks.iter().map(|&(period, demand)| demand * (120 / period)).sum();
         prop_assert_eq!(misses(&tasks) > 0, demand > 120, "{}/120 of the processor", demand);
     }

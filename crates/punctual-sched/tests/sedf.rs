@@ -152,7 +152,7 @@ fn missing_and_impossible_parameters_are_refused_by_name() {
 }
 
 proptest! {
-    /// The slice is guaranteed to whoever wants it, however much others want.
+    /// Every unit gets its slice, however much time the others want.
     #[test]
     fn busy_units_that_fit_get_exactly_their_slice_in_every_period(
         wanted in prop::collection::vec((1u64..10, 0u64..20), 1..6),

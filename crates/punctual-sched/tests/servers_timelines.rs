@@ -226,7 +226,7 @@ fn a_sporadic_unit_gets_more_budget_one_period_later_and_loses_it_at_once() {
 }
 
 #[test]
-fn units_go_to_the_least_utilised_processor_their_affinity_allows() {
+fn units_go_to_the_least_utilized_processor_their_affinity_allows() {
     let mut driver = Driver::named("deferrable", 3, &Options::new());
     let mut home = |budget_ms, affinity: Option<&[u32]>| {
         let params = server_ms(budget_ms, 10, 1);
@@ -242,7 +242,7 @@ fn units_go_to_the_least_utilised_processor_their_affinity_allows() {
 }
 
 #[test]
-fn equal_utilisations_are_equal_whatever_their_fractions() {
+fn equal_utilizations_are_equal_whatever_their_fractions() {
     for name in ["deferrable", "sedf"] {
         let mut driver = Driver::named(name, 2, &Options::new());
         let mut home = |budget_ms| {

@@ -24,12 +24,12 @@ pub enum Event {
         in_us: u64,
         /// Processor time that it needs.
         demand_us: u64,
-        /// Its deadline after the release, if the policy is told one.
+        /// Its deadline after the release, if the driver sets one.
         due_us: Option<u64>,
     },
     /// A unit goes to sleep before its work is done.
     Cancel(usize),
-    /// The policy is told a deadline that no job has.
+    /// The driver sets a deadline that no job has.
     Deadline {
         /// Whose deadline it is.
         unit: usize,
@@ -65,7 +65,7 @@ pub fn half_ms(n: u64) -> Duration {
     Duration::from_us(500 * n)
 }
 
-/// A value for each option of the policy, or its default where `choice` says so.
+/// A value for each option of the policy; its default where `choice` is even.
 pub fn options(info: &PolicyInfo, choice: &[u64]) -> Options {
     let mut options = Options::new();
     for (option, &choice) in info.options.iter().zip(choice) {

@@ -10,13 +10,13 @@
 //!   have one. It is *eligible* while it has budget left. Among eligible units, scheduling is preemptive by
 //!   priority.
 //! - **Partitioned.** A unit lives on one home processor. Where its affinity leaves a choice, that is the
-//!   allowed processor with the least total utilisation (sum of budget / period) at insertion, ties to the
+//!   allowed processor with the least total utilization (sum of budget / period) at insertion, ties to the
 //!   lowest number. It moves only when new parameters forbid its home.
 //! - **Three queues per processor.** RunQ: units with work; RdyQ: units without; RepQ: the replenishments to
 //!   come. Here RunQ and RdyQ hold the units *with budget left*, as bit sets over the rank, and units without
 //!   budget are in neither; the RepQs of all processors are one heap ordered by time.
 //! - **When budget is consumed.** While the unit runs; more than what is left is never taken (a late driver's
-//!   overrun is forgiven). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting takes,
+//!   overrun costs nothing). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting takes,
 //!   at every decision, what ran since the previous decision, rounded to the nearest quantum (half rounds
 //!   up), as RT-Xen was first published: a unit that always runs for less than half a quantum is never
 //!   charged. A run at least as long as the budget left takes all of it, whatever its length in quanta.
@@ -410,8 +410,8 @@ impl<R: Rule> Servers<R> {
         }
     }
 
-    /// The allowed processor with the least utilisation.
-    fn least_utilised(&self, affinity: Option<&CpuSet>) -> CpuId {
+    /// The allowed processor with the least utilization.
+    fn least_utilized(&self, affinity: Option<&CpuSet>) -> CpuId {
         let allowed = (0..self.processors.len())
             .map(|cpu| CpuId(cpu as u32))
             .filter(|&cpu| affinity.is_none_or(|set| set.contains(cpu)));
@@ -433,7 +433,7 @@ impl<R: Rule> Servers<R> {
     fn move_in(&mut self, id: UnitId) {
         let unit = &self.units[id.index()];
         let (cpu, urgency) = (unit.home, unit.urgency());
-        self.homes.settle_on(cpu, utilisation(&unit.budget));
+        self.homes.settle_on(cpu, utilization(&unit.budget));
         let units = &self.units;
         let home = &mut self.processors[cpu.index()];
         let rank = home.by_rank.partition_point(|&other| units[other as usize].urgency() < urgency);
@@ -447,7 +447,7 @@ impl<R: Rule> Servers<R> {
         let cpu = unit.home;
         let home = &mut self.processors[cpu.index()];
         home.by_rank.retain(|&other| other != id.0);
-        self.homes.leave(cpu, utilisation(&unit.budget));
+        self.homes.leave(cpu, utilization(&unit.budget));
         home.stale = true;
     }
 
@@ -460,7 +460,7 @@ impl<R: Rule> Servers<R> {
         self.tickle(home, resched);
     }
 
-    /// Numbers the ranks of `cpu` and fills its queues anew if units came or went.
+    /// Numbers the ranks of `cpu` again and refills its queues if units came or went.
     #[inline]
     fn refresh(&mut self, cpu: CpuId) {
         if self.processors[cpu.index()].stale {
@@ -493,7 +493,7 @@ impl<R: Rule> Policy for Servers<R> {
     fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         let (budget, period) = budget_and_period(params)?;
         params.check_affinity(self.processors.len())?;
-        let home = self.least_utilised(params.affinity.as_ref());
+        let home = self.least_utilized(params.affinity.as_ref());
         let unit = ServerUnit {
             budget: Budget { left: Duration::ZERO, max: budget, budget, period },
             priority: params.priority.unwrap_or(u32::MAX),
@@ -551,7 +551,7 @@ impl<R: Rule> Policy for Servers<R> {
         self.move_in(unit);
         let allowed = params.affinity.as_ref();
         if !allowed.is_none_or(|set| set.contains(home)) {
-            let new_home = self.least_utilised(allowed);
+            let new_home = self.least_utilized(allowed);
             self.make_room(new_home);
             if self.is_current(unit) {
                 self.units[unit.index()].moves_to = Some(new_home);
@@ -677,7 +677,7 @@ impl<R: Rule> Policy for Servers<R> {
     }
 }
 
-fn utilisation(budget: &Budget) -> Utilization {
+fn utilization(budget: &Budget) -> Utilization {
     Utilization::share(budget.budget, budget.period)
 }
 
