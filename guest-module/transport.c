@@ -561,7 +561,7 @@ static void reconnect(struct work_struct *unused)
 	for (index = 0; index < VMRPC_SOCKETS + VMRPC_SLOTS; index++)
 		WRITE_ONCE(*word_at(VMRPC_QUEUED_AT + index * 4), 0);
 	WRITE_ONCE(vm.generation, vm.generation + 1);
-	/* Pairs with the acquire in take_slot(): whoever sees the server sees its generation. */
+	/* Pairs with the acquire in take_slot(): a reader that sees the server sees its generation. */
 	smp_store_release(&vm.is_gone, false);
 	update_all_queues();
 	if (!send_hello())

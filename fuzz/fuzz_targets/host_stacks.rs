@@ -2,8 +2,8 @@
 //! invariants hold. The parts of each request add up to its response time, requests are answered in order,
 //! nothing is lost, streams keep their windows; and a response keeps its bound where there is one.
 //!
-//! Inputs are structured: each stands for a host file, which `RUST_LIBFUZZER_DEBUG_PATH=host.txt TARGET
-//! INPUT` writes.
+//! Inputs are structured: each describes a host file, which `RUST_LIBFUZZER_DEBUG_PATH=host.txt TARGET INPUT`
+//! writes.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
 //! Any traffic over any network under any policy: the simulated machine's invariants hold. Packets are
-//! conserved, flows keep their order, the segments of a packet's way add up to its latency, nobody runs
+//! conserved, flows keep their order, the segments of a packet's way add up to its latency, no unit runs
 //! without work or budget.
 //!
-//! Inputs are structured: each stands for a host file, which `RUST_LIBFUZZER_DEBUG_PATH=host.txt TARGET
-//! INPUT` writes.
+//! Inputs are structured: each describes a host file, which `RUST_LIBFUZZER_DEBUG_PATH=host.txt TARGET INPUT`
+//! writes.
 
 #![no_main]
 

@@ -1,11 +1,11 @@
 //! Any sequence of events against any policy of the registry, on one to eight processors: the invariants of
-//! the policies' reference driver hold, and no instant takes for ever.
+//! the policies' reference driver hold, and every instant ends.
 //!
 //! The sequences are richer than those of `crates/punctual-sched/tests/chaos.rs` in what happens at one
 //! instant: volleys of wake-ups and sleeps over many units, and picks of single processors in between.
-//! Parameters and options may be senseless; a policy refuses them or lives with them.
+//! Parameters and options may be senseless; a policy refuses them or works with them.
 //!
-//! `RUST_LIBFUZZER_DEBUG_PATH=events.txt TARGET INPUT` writes an input as the events that it stands for.
+//! `RUST_LIBFUZZER_DEBUG_PATH=events.txt TARGET INPUT` writes an input as the events that it describes.
 
 #![no_main]
 

@@ -114,7 +114,7 @@ tests() {
         for program in "${programs[@]}"; do
             echo "== $flavour: $(basename "$program")"
             code=0
-            # Skipped tests say so themselves, hence --nocapture.
+            # With --nocapture, skipped tests print that they are skipped.
             TIMEOUT_S=${TIMEOUT_S:-900} labs/lab kernel run --kernel "$flavour" "$program" --test-threads=1 \
                 --nocapture "${skip[@]/#/--skip=}" || code=$?
             [ "$code" != 77 ] || exit 77

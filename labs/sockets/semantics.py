@@ -1,6 +1,6 @@
 """What a program can see of sockets, one line for each check: the same on a guest's own stack and the host's.
 
-usage: semantics.py FIRST-PORT [ADDRESS [CHECK...]]     some twenty ports from there, of 127.0.0.1 or ADDRESS;
+usage: semantics.py FIRST-PORT [ADDRESS [CHECK...]]     about 20 ports from there, of 127.0.0.1 or ADDRESS;
        without these checks
 """
 

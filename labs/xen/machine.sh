@@ -125,7 +125,7 @@ build() {
         cd "$tree/xen"
         export PATH=$lab/root/usr/bin:$PATH BISON_PKGDATADIR=$lab/root/usr/share/bison
         export M4=$lab/root/usr/bin/m4 PYTHON=/usr/bin/python3 XEN_CONFIG_EXPERT=y
-        # Once: what is configured anew is built anew.
+        # Once: a new configuration makes everything build again.
         if [ ! -e "$tree/configured" ]; then
             make defconfig
             printf 'CONFIG_%s\n' EXPERT=y UNSUPPORTED=y SCHED_RTDS=y "DEBUG=$debug" >> .config
@@ -182,8 +182,8 @@ boot() {
     # Two archives are one.
     cat "$lab/dom0.cpio" "$lab/$name.cpio" > "$lab/$name.initrd"
     rm -rf "$job" "$lab/$name.cpio"
-    # The limit is processor time of QEMU: neither a busy host nor one that stops it for a while ends it. The
-    # other limit is for a machine that waits for ever.
+    # The first limit is processor time of QEMU: neither a busy host nor one that stops it for a while ends
+    # it. The second limit is for a machine that hangs without using processor time.
     (
         ulimit -c 0 -t "${seconds_max:-600}"
         exec timeout --foreground $((${seconds_max:-600} * 10)) \

@@ -1,5 +1,5 @@
 """A row of RT-Xen's Table 1 as a real Xen has it, beside the paper's and the simulator's:
-labs/lab xen overhead. What Xen has is counted over some 10 s, and shown for 10 s.
+labs/lab xen overhead. Xen's counters run for about 10 s and are scaled to 10 s.
 
 usage: overhead.py [POLICY SIMULATED.json LOG]   without them: the titles
 """

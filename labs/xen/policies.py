@@ -11,6 +11,6 @@ for _, policy, length, *ran in lines:
 for policy, of in shares.items():
     one, two = zip(*of)
     print(f"| {policy} | {min(one):.0f} to {max(one):.0f} | {min(two):.0f} to {max(two):.0f} |")
-# What they ran is known to tenths of a second of some 2.5. Credit has no budgets.
+# What they ran is known to tenths of a second of about 2.5 s. Credit has no budgets.
 holds = len(lines) == 28 and all(33 < one < 47 and two > 3 for of in shares.values() for one, two in of)
 sys.exit(not holds)

@@ -72,7 +72,7 @@ async function blamed(name, page) {
   assert(name, status.startsWith(`${task}: released at`), `the link says "${status}"`);
 }
 
-// What is cut off says so: a box that scrolls has a shadow at its edge, a shortened text its dots.
+// Content that is cut off is marked: a box that scrolls has a shadow at its edge, a shortened text its dots.
 const cutOff = (page) => page.evaluate(() => {
   const found = [];
   const says = (element) => `${element.tagName} ${element.className} "${element.textContent.slice(0, 60)}"`;

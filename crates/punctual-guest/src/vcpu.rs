@@ -86,7 +86,7 @@ pub(crate) fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -
     let mut tasks = guest_tasks(run);
     let mut reporter = Reporter::new(&tasks, run.duration_ns, progress);
     // A page fault during the run would count as execution. Ordinary users' RLIMIT_MEMLOCK may be too low;
-    // then the run goes on without locked memory.
+    // then the run continues with unlocked memory.
     let _ = os::lock_memory();
     let mut cpu = VirtualCpu {
         iterations_per_ms: run.iterations_per_ms,

@@ -29,10 +29,10 @@ fn ends(owner: u16, traffic: Traffic, server: Option<usize>) -> [FlowEnd; 2] {
     })
 }
 
-/// When what was sent by whom.
+/// The time, the sender and the packet.
 type Log = Vec<(u64, usize, Packet)>;
 
-/// Guests with engines; each packet takes [`WAY_NS`], unless `is_lost` says so. Each job takes 2 ms.
+/// Guests with engines. Each packet takes [`WAY_NS`] unless `is_lost` drops it. Each job takes 2 ms.
 struct World<F> {
     engines: Vec<Engine>,
     on_the_way: Vec<(u64, usize, usize, Packet, u32)>,

@@ -32,8 +32,8 @@ impl Channel {
         Channel { socket, until: Instant::now(), bytes_left: 0, stop }
     }
 
-    /// Connects to a listening socket within `limit`. `connect(2)` itself would wait for ever where the other
-    /// program accepts nobody and its queue is full.
+    /// Connects to a listening socket within `limit`. `connect(2)` itself has no limit: it blocks while the
+    /// backlog of the listening socket is full.
     ///
     /// # Errors
     /// As `connect(2)`; `TimedOut` when the time is over or the user wants an end.

@@ -59,7 +59,7 @@ fn start_spawner() -> io::Result<mpsc::Sender<Order>> {
 /// How often a wait for a program asks whether it should end.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs a program to its end and returns what it printed; `None` when `stop` said to kill it.
+/// Runs a program until it ends and returns what it printed; `None` if `stop` asked to kill it.
 ///
 /// # Errors
 /// When it cannot be started.

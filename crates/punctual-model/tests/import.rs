@@ -1,6 +1,6 @@
-//! What imports make of files: samples in `tests/import/`, whose messages for files with a defect are the
-//! files of the same name ending in `.stderr` (`BLESS=1 cargo test -p punctual-model --test import` writes
-//! them anew).
+//! Imports of the samples in `tests/import/`. Beside each sample with a defect, a file of the same name that
+//! ends in `.stderr` has the expected messages. `BLESS=1 cargo test -p punctual-model --test import` rewrites
+//! them.
 
 use std::path::{Path, PathBuf};
 

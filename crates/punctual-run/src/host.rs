@@ -30,12 +30,12 @@ pub struct Outcome {
     pub violation: Option<String>,
 }
 
-/// Why the results of a run that came to its end do not count.
+/// Why the results of a run that ended without an error do not count.
 #[derive(Debug)]
 pub enum Incomplete {
     /// It was stopped early.
     Stopped,
-    /// Not everything was put back: what was not.
+    /// What could not be put back.
     NotPutBack(Vec<String>),
     /// A switch violated an invariant.
     Violation(String),

@@ -119,7 +119,7 @@ impl Planes {
         self.0.iter().position(takes).unwrap_or_default()
     }
 
-    /// What is known of each beforehand.
+    /// The description of each plane, before it runs.
     pub fn lines(&self) -> Vec<PlaneLine> {
         let ns = |time: Option<Duration>| time.map(Duration::as_ns);
         let line = |plane: &Plane| {

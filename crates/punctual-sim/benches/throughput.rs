@@ -56,7 +56,7 @@ fn bench_packets(c: &mut Criterion) {
     for path in ["examples/network.toml", "papers/rtca/other-cores.toml", "papers/vmm-io/guests.toml"] {
         let mut host = loaded(path);
         for flow in &mut host.flows {
-            // In the papers' files flows begin when an experiment says so.
+            // In the papers' files, flows start after the end of the run unless an experiment sets the time.
             flow.start = flow.start.min(punctual_sched::Duration::from_ms(1));
         }
         let results = simulate(&host).unwrap_or_else(|e| panic!("{e}"));

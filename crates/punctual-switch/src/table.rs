@@ -453,7 +453,7 @@ mod tests {
         table.learn(address(1), NONE, 0, at(1));
         table.set_kind(1, PortKind::Vm);
         table.pin(address(1), 1);
-        assert_eq!(table.find(address(1), NONE), Some(1), "whoever used it before");
+        assert_eq!(table.find(address(1), NONE), Some(1), "even if another port used it before");
         table.learn(address(2), NONE, 1, at(1));
         table.remove(1);
         assert_eq!([1, 2].map(|last| table.find(address(last), NONE)), [None; 2]);

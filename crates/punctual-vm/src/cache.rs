@@ -135,9 +135,9 @@ impl Cache {
         self.0.join(name)
     }
 
-    /// An executable file with these contents, under a name that follows from them. One that is there is
-    /// taken when it is a plain file of this user, which nobody else can write, with these very contents;
-    /// otherwise it is written anew.
+    /// An executable file with these contents, under a name derived from them. An existing file is used if it
+    /// is a regular file of this user that no other user can write and has these contents; otherwise it is
+    /// written again.
     ///
     /// # Errors
     /// When it cannot be written.

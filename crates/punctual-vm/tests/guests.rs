@@ -1,5 +1,5 @@
-//! The conversation with a guest that writes anything: it is an error that says so, or what the guest told
-//! can be true; never a panic, and never more memory than the task set's jobs need.
+//! The protocol with a guest that writes arbitrary bytes: the client returns an error, or a report that can
+//! be true. It never panics and never takes more memory than the task set's jobs need.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -342,9 +342,9 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Makes each pool anew, with the policy that it has: the periods of its servers begin at one instant.
-    /// Tasks begin a whole number of all these periods later, as in simulation: that instant is returned, by
-    /// domain 0's clock. A second pool begins about such a time after the first one.
+    /// Creates each pool again with the same policy, so that the periods of its servers begin at one instant.
+    /// Returns the instant at which tasks begin, by domain 0's clock: a whole number of all these periods
+    /// later, as in simulation. A second pool begins about that long after the first one.
     fn begin_periods(&mut self, host: &Host) -> Result<u64, Error> {
         let common_ns = periods::common_ns(host, COMMON_PERIOD_MAX_NS);
         let mut first = None;

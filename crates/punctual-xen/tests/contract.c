@@ -149,7 +149,7 @@ int main(void)
 
     CHECK(punctual_version() == PUNCTUAL_VERSION);
 
-    /* Without memory: the library says so and leaves. */
+    /* Without memory the library calls punctual_panicked(), which does not return. */
     name = text("rtds");
     if ( setjmp(way_out) == 0 )
     {

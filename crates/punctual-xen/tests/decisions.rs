@@ -313,7 +313,7 @@ proptest! {
                         let decided = one.sleep_and_decide(now, sleeps, cpu, &mut decision);
                         let picked = decided.map(|()| decision.slice());
                         two.sleep(now, sleeps).expect("it is there");
-                        // The processor picks, whoever asked it to.
+                        // The processor picks, whichever call asked it to.
                         asked.extend(two.take_resched().filter(|asked| asked.0 != cpu));
                         Some((picked, two.pick(now, cpu)))
                     }

@@ -1,4 +1,5 @@
-//! However a live run ends, the machine is as it was: what a run attaches to is compared before and after.
+//! However a live run ends, it restores the machine: the state of what it attaches to is compared before and
+//! after.
 
 mod common;
 #[path = "faults/homes.rs"]
@@ -324,7 +325,7 @@ fn a_run_may_not_take_all_processors_unless_told() {
     assert!(said.contains("--starve"), "{said}");
 }
 
-/// Is QEMU there? If not, says so in one line; with `PUNCTUAL_NO_SKIP=1` that is a failure.
+/// Is QEMU installed? If not, prints that the test is skipped, or fails with `PUNCTUAL_NO_SKIP=1`.
 fn has_qemu() -> bool {
     let found = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {

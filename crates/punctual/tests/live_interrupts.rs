@@ -200,7 +200,7 @@ fn ctrl_c_ends_the_wait_for_vms_that_boot() {
     assert_eq!(victims.state(), before);
 }
 
-/// Can VMs be booted here? If not, says so.
+/// Can VMs be booted here? If not, prints that the test is skipped, or fails with `PUNCTUAL_NO_SKIP=1`.
 fn has_image(victims: &Victims) -> bool {
     let found =
         std::process::Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();

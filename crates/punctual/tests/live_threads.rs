@@ -165,7 +165,7 @@ fn measure_and_print(policy: &str, threads: usize, spins: bool, length_ms: u64) 
 struct Crowd(Child);
 
 impl Crowd {
-    /// `None`, with a line that says so, where this machine does not let a process have so many.
+    /// `None`, with a message, where this machine does not let a process have so many.
     fn start(threads: usize) -> Option<Crowd> {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", "program_with_threads", "--ignored"]).env(THREADS, threads.to_string());

@@ -16,8 +16,8 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
     ("quantum", "punctual-reproduce/src/rt_xen/fig5.rs", "the heading of a column"),
 ];
 
-/// How often the program says `unsafe`, tests apart. Whoever needs one more raises this number, says in
-/// `docs/security.md` what for, and writes a `SAFETY` sentence.
+/// The number of `unsafe` in the program, tests apart. A change that needs one more raises it, explains the
+/// use in `docs/security.md`, and has a `SAFETY` comment.
 const UNSAFE: usize = 42;
 
 #[test]
@@ -66,9 +66,9 @@ fn program(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
 }
 
-/// Whoever must name a policy or one of its options uses the constant beside its code; whoever must know
-/// something of a policy asks its entry in the registry. `punctual-testkit` is for tests, which may name
-/// policies as users do.
+/// Code that names a policy or one of its options uses the constant beside the policy's code; code that
+/// depends on a property of a policy reads its entry in the registry. `punctual-testkit` is for tests, which
+/// may name policies as users do.
 #[test]
 fn policies_and_their_options_are_named_by_their_own_files_alone() {
     let policies = registry::policies().iter().map(|info| info.name);

@@ -538,7 +538,7 @@ fn attach_says_that_a_network_has_no_switch_and_starts_none() {
         said.contains("network lan: no `punctual switch` is found; its ports are not in the results"),
         "{said}"
     );
-    assert_eq!(results["domains"].as_array().map(Vec::len), Some(3), "the rest goes on without it");
+    assert_eq!(results["domains"].as_array().map(Vec::len), Some(3), "the domains run as usual");
     assert!(results["switches"].as_array().is_none_or(Vec::is_empty), "{results:#}");
     assert_eq!(attached.state(), before);
     let left: Vec<_> = fs::read_dir(folder.path().join("state"))

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2086
-# In domain 0: host.toml runs with the options of the file `line`, in a Xen that counts (count.py), whose
-# counters are printed twice while the tasks run, some 10 s apart.
+# In domain 0: host.toml runs with the options of the file `line`, in a Xen that counts (count.py). Its
+# counters are printed twice while the tasks run, about 10 s apart.
 chmod +x punctual
 read -r words < line
 ./punctual xen run host.toml $words --seed 1 --duration 16s --json < /dev/null > result 2> said &

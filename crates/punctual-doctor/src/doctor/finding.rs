@@ -112,7 +112,7 @@ pub trait Apply {
 }
 
 impl Change {
-    /// Has `by` carry it out.
+    /// Applies the change with `by`.
     ///
     /// # Errors
     /// Those of [`Apply`].

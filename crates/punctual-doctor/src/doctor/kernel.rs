@@ -30,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "clocksource",
         title: "Reading the clock",
-        why: "Enforcement reads clocks at every decision. That takes some 20 ns for a clock that user space \
+        why: "Enforcement reads clocks at every decision. That takes about 20 ns for a clock that user space \
               can read, and a microsecond or more for one that needs the kernel or a device.",
         source: "Linux, Documentation/timers/timekeeping.rst; vdso(7)",
         judged: "/sys/devices/system/clocksource/clocksource0/current_clocksource: ok for tsc, kvm-clock, \

@@ -195,7 +195,7 @@ fn configuration(root: &Root) -> Result<(String, String), ReadError> {
     let packed = "/proc/config.gz";
     if let Ok(bytes) = root.bytes(packed) {
         let mut text = String::new();
-        // A configuration has some 200 KiB. A longer text is something else.
+        // A configuration has about 200 KiB. A much longer text is something else.
         let unpacked = flate2::read::GzDecoder::new(&bytes[..]).take(4 << 20).read_to_string(&mut text);
         if unpacked.is_ok() {
             return Ok((packed.into(), text));

@@ -1,12 +1,11 @@
 //! What on this host threatens latency: read-only checks of the kernel's settings.
 //!
-//! Every check is a function of a directory that stands for `/` and of the processors that pools use. So it
-//! is tested on made-up trees, and it works on a copy of another machine's files. No check changes anything.
-//! A [`Finding`] carries the [`Change`]s that an implementation of [`Apply`] can make for the time of a run
-//! and then undo.
+//! Every check is a function of a directory, which is `/` or a copy of it, and of the processors that pools
+//! use. Tests pass made-up trees, and a copy of another machine's files can be examined here. No check
+//! changes anything. A [`Finding`] carries the [`Change`]s that an implementation of [`Apply`] can make for
+//! the time of a run and then undo.
 //!
-//! A check that cannot read a file says so, with the file and the reason ([`Severity::Unknown`]). It never
-//! guesses.
+//! A check that cannot read a file reports the file and the reason ([`Severity::Unknown`]). It never guesses.
 
 mod check;
 mod cpus;
@@ -77,7 +76,7 @@ impl Findings {
 /// these are all that are online except the first, or the only one.
 ///
 /// # Errors
-/// When the list of processors cannot be read: then `root` is no Linux machine.
+/// When the list of processors cannot be read: then `root` is not the root of a Linux machine.
 pub fn examine(root: Root, pool: Option<Cpus>) -> Result<Findings, ReadError> {
     let machine = Machine::new(root, pool)?;
     let finding = |check: &'static Check| {
@@ -95,11 +94,11 @@ pub fn examine(root: Root, pool: Option<Cpus>) -> Result<Findings, ReadError> {
     })
 }
 
-/// What Linux gives its fair class on one of these processors ahead of real-time threads: runtime and period
-/// in ns, if it gives anything.
+/// The runtime and period in ns that Linux gives its fair class on one of these processors ahead of real-time
+/// threads (the fair server), if it has one.
 ///
 /// # Errors
-/// When `root` is no Linux machine.
+/// When `root` is not the root of a Linux machine.
 pub fn fair_server(root: Root, pool: Cpus) -> Result<Option<(u64, u64)>, ReadError> {
     Ok(throttling::fair_server_share(&Machine::new(root, Some(pool))?))
 }

@@ -297,8 +297,8 @@ fn thermal(machine: &Machine) -> Result<Outcome, ReadError> {
     Ok(outcome.readings(readings))
 }
 
-/// A note when the pool has processors without `property`; `parameter` is what to boot with, where `{}`
-/// stands for the pool's processors.
+/// A note when the pool has processors without `property`; `parameter` is the kernel parameter to boot with,
+/// in which `{}` is replaced by the pool's processors.
 fn judge_property(machine: &Machine, with: &Cpus, property: &str, parameter: &str) -> Outcome {
     let without = machine.pool.without(with);
     if without.is_empty() {

@@ -124,7 +124,7 @@ fn irq_threads(machine: &Machine) -> Result<Outcome, ReadError> {
     if threads.is_empty() {
         return Ok(Outcome::ok("none may run on processors of pools"));
     }
-    let fix = for_each(&threads, "chrt -f -p 50 $t") + "  # above or below the vCPUs, as is meant";
+    let fix = for_each(&threads, "chrt -f -p 50 $t") + "  # above or below the vCPUs, as intended";
     let evidence: Vec<_> = priorities(&threads).collect();
     let mut summary = named(&threads);
     let mut devices: Vec<(u32, &str)> = threads.iter().map(|t| (t.stat.rt_priority, device(t))).collect();

@@ -1,8 +1,9 @@
-//! What each unit of a pool got, instant by instant, rebuilt from the looks of its enforcers.
+//! Reconstructs from the looks of its enforcers when each unit of a pool ran.
 //!
-//! A look says exactly how long every unit ran since the look before, not when. Between two looks the kernel
-//! alone schedules, by real-time priorities: so units are laid into the time between in order of urgency,
-//! each as early as it had work. A guest says when it had work: from the release of each job to its end.
+//! A look says exactly how long every unit ran since the previous look, but not when. Between two looks the
+//! kernel alone schedules, by real-time priorities, so units are placed into that interval in order of
+//! urgency, each as early as it had work. A guest reports when it had work: from the release of each job
+//! until the job's completion.
 
 use crate::driver::Order;
 use crate::enforcer::Entry;

@@ -13,8 +13,8 @@
 //!   once. A unit that woke and has not run comes last, at the look: what others ran, a tick of Credit among
 //!   it, must not find it on the processor.
 //! - **Overrun is owed.** A unit that ran longer than its budget, because the look came late, pays the rest
-//!   out of its next budgets, at most four whole ones (a machine that stood still must not punish a unit for
-//!   ever). So the share over a long time is the budget, whatever the lateness. With
+//!   out of its next budgets, at most four whole ones (after the machine stood still, a unit must not pay
+//!   without limit). So the share over a long time is the budget, whatever the lateness. With
 //!   [`LateOverrun::Forgiven`] it does not pay for what it ran because the look came later than it was due.
 //! - **Stolen time is nobody's** (`stolen.rs`): no budget pays for it.
 //! - **Idling away** (periodic server): only the most urgent unit with budget may run, and it is charged for

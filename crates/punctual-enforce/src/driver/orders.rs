@@ -68,8 +68,8 @@ impl Driver {
 
     /// Turns the ranking into orders and finds the instant of the next look.
     pub(super) fn give_orders(&mut self, now: Instant, cpu: CpuId, slice_end: Instant) -> Instant {
-        // The end of a slice waits for the granularity as that of a budget does: looking again before the
-        // unit could run at all would leave the slice as it is, for ever.
+        // The end of a slice waits for the granularity as that of a budget does: if looks came before the
+        // unit could run at all, the slice would never end.
         let slice_end = slice_end.max(now + self.settings.granularity);
         let mut next = slice_end.min(self.policy.next_timer().at);
         self.policy.ranking(cpu, &mut self.ranking);

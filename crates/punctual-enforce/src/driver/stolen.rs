@@ -41,7 +41,7 @@ pub struct Lateness {
 pub struct Judgement {
     /// Time that the kernel charged to units though the machine stood still; it was subtracted.
     pub stolen: Duration,
-    /// How long the machine stood still, whoever was charged for it.
+    /// How long the machine stood still, whether or not a unit was charged for it.
     pub stood_still: Duration,
     /// They went on running, because only the enforcer was late.
     pub ran_on: bool,

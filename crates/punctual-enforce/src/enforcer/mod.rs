@@ -119,7 +119,7 @@ const PAUSE_WAIT_MAX: StdDuration = StdDuration::from_millis(500);
 
 impl Enforcement {
     /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). If
-    /// context switches are `observed` and the kernel does not permit it, a notice says so.
+    /// context switches are `observed` and the kernel does not permit it, a notice reports that.
     ///
     /// # Errors
     /// No thread can be started, or it may not be real-time.

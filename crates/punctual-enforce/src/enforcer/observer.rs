@@ -57,18 +57,18 @@ pub struct Helper {
 pub struct ServingThread {
     /// The thread.
     pub thread: i32,
-    /// What it is called where units waited for it.
+    /// Its name in reports of what units waited for.
     pub name: String,
     /// The units.
     pub units: Vec<String>,
 }
 
-/// The threads that serve units now; whoever has them keeps them up to date.
+/// The threads that serve units at present. Their owner keeps the list up to date.
 #[derive(Debug, Default)]
 pub struct Serving(Mutex<Vec<ServingThread>>);
 
 impl Serving {
-    /// These, and no others, serve units from now on.
+    /// Replaces the list.
     pub fn set(&self, threads: Vec<ServingThread>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = threads;
     }

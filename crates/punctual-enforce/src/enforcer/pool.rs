@@ -150,7 +150,7 @@ impl Pool {
         self.driver.remove(now(), number);
         if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
             self.shared.remove_unit(&unit.name);
-            // A failure means that it is gone, or that undoing the journal will say so.
+            // A failure means that it is gone; any other failure is reported when the journal is undone.
             let _ = unit.release();
             unit.counters.set_order(None);
         }
@@ -189,9 +189,8 @@ impl Pool {
         if !(parked && admitted) {
             next = at;
         }
-        // A look may take longer than it was to the next one. Were the next look taken at once, the units
-        // would get nothing, and what they should have used up before it (the rest of a slice) would still be
-        // there, for ever.
+        // A look may take longer than the time to the next one. If the next look came at once, the units
+        // would never run, and so never use up what that look waits for (the rest of a slice).
         let end = now();
         let next = if next > at { next.max(end + self.driver.settings().granularity) } else { next };
         self.due[cpu.index()] = next.min(end + SLEEP_MAX);

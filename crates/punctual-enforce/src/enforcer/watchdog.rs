@@ -3,14 +3,14 @@
 //! A stuck enforcer waits for a lock of the kernel, that of cgroups for example. The thread that holds the
 //! lock may itself wait for the processor of a unit that the enforcer was about to park: a fork on the
 //! pool's processor, or a kernel worker of that processor, beside another program that moves a process.
-//! Real-time units would keep that thread from running for ever; in the fair class they do not.
+//! Real-time units would never let that thread run; units in the fair class do.
 //!
-//! Where that does not help, the enforcer itself loses its priority until its look is over. It spins in the
-//! kernel then, before a thread that no list has any more: one that ends, in real time and on its processor
+//! Where that does not help, the enforcer itself loses its priority until its look is over. In that case it
+//! spins in the kernel and waits for an exiting thread of its processor that is in no list of threads
 //! (docs/live.md, "Locks of the kernel").
 //!
-//! The same thread puts the threads of a crowd ([`crate::unit::THREADS_MAX`]) into the class for idle time,
-//! which takes an enforcer too long.
+//! The watchdog also puts the threads of a crowd ([`crate::unit::THREADS_MAX`]) into SCHED_IDLE, which would
+//! take an enforcer too long.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;

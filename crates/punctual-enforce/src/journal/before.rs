@@ -1,4 +1,4 @@
-//! How the threads were that a run attached to.
+//! The scheduling attributes of attached threads before the run.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,8 +1,8 @@
 //! What belongs to one run at a time, and what several runs change together.
 //!
-//! Journals are the registry. A claim is a line of a run's journal, and holds as long as the journal is
-//! there: until its run has ended and everything is put back, by whomever. Whoever claims holds the state
-//! directory ([`DirectoryLock`]) while it compares with the journals of others.
+//! Journals are the registry. A claim is a line of a run's journal, and holds as long as the journal exists:
+//! until the run has ended and everything is put back. A run that claims something locks the state directory
+//! ([`DirectoryLock`]) while it compares its claim with the journals of others.
 
 use std::fmt;
 use std::io;
@@ -184,8 +184,8 @@ pub fn claimed_processors() -> io::Result<Vec<usize>> {
     Ok(processors)
 }
 
-/// The journals of other runs than that of `own`, those that died included. One that cannot be read, or is
-/// not believed, says nothing.
+/// The journals of other runs than that of `own`, those that died included. Journals that cannot be read or
+/// are not trusted are left out.
 pub(super) fn others(own: &Path) -> io::Result<Vec<Contents>> {
     let paths = state_files("journal")?;
     let others = paths.into_iter().filter(|path| path != own);

@@ -1,8 +1,8 @@
-//! The state directory: who may write it, and which of its files are believed.
+//! The state directory: which users may write it, and which of its files are trusted.
 //!
-//! `punctual restore` does as root what a journal says. So a journal counts only if nobody else can have
-//! written it: neither the directory nor the file may belong to another user or be writable by one, and the
-//! last part of a path is never a symbolic link.
+//! `punctual restore` does as root what a journal says. A journal is therefore trusted only if no other user
+//! can have written it: neither the directory nor the file may belong to another user or be writable by one,
+//! and the last part of a path is never a symbolic link.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Why a file or directory is not believed.
+/// Why a file or directory is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// It belongs to somebody else.
-    #[error("it belongs to user {owner}, not to user {expected}: it is not believed")]
+    #[error("it belongs to user {owner}, not to user {expected}: it is not trusted")]
     Owner {
         /// Its owner.
         owner: u32,
@@ -24,15 +24,13 @@ pub enum TrustError {
         expected: u32,
     },
     /// Others may write it.
-    #[error("others can write it (mode {mode:o}): it is not believed")]
+    #[error("others can write it (mode {mode:o}): it is not trusted")]
     Writable {
         /// Its permissions.
         mode: u32,
     },
     /// It is a link or a device, or has a second name.
-    #[error(
-        "it is not what it should be, but a link, a device or a file with a second name: it is not believed"
-    )]
+    #[error("it is a link, a device or a file with a second hard link: it is not trusted")]
     Kind,
 }
 
@@ -136,12 +134,12 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Holds the state directory against other runs until it is dropped: whoever compares its journal with those
-/// of others, and acts on that, does so alone.
+/// A lock on the state directory, released on drop, so that only one run at a time compares its journal with
+/// those of others and acts on the result.
 pub(super) struct DirectoryLock(#[expect(dead_code, reason = "closing it unlocks")] File);
 
 impl DirectoryLock {
-    /// Waits until no other run has it. All hold it shortly.
+    /// Waits until no other run holds it. Every run holds it only briefly.
     pub fn take() -> io::Result<DirectoryLock> {
         let file = File::open(prepare_directory()?)?;
         flock(&file, FlockOperation::LockExclusive)?;

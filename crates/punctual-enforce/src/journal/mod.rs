@@ -246,7 +246,7 @@ impl HeldJournal {
     }
 }
 
-/// The journals of runs that are over but were not undone, those that are not believed included.
+/// The journals of runs that have ended but were not undone, untrusted ones included.
 ///
 /// # Errors
 /// The state directory cannot be read, or others can write it ([`TrustError`]).

@@ -41,18 +41,19 @@ pub struct Restored {
 /// How long a guardian may take to undo a journal before somebody else who wants to undo it gives up.
 const GUARDIAN_MAX: Duration = Duration::from_secs(60);
 
-/// Undoes what the journal at `path` says and removes it, unless something could not be undone. A guardian
-/// that is at it is waited for: `None` when it has undone the journal.
+/// Undoes the changes in the journal at `path` and removes it, unless a change could not be undone. Waits for
+/// a guardian that is undoing the journal: `None` when the guardian has finished.
 ///
 /// # Errors
-/// The journal cannot be read, or is not believed ([`super::TrustError`]). What could not be put back is in
+/// The journal cannot be read or is not trusted ([`super::TrustError`]). What could not be put back is in
 /// [`Restored::failures`].
 pub fn restore(path: &Path) -> io::Result<Option<Restored>> {
     HeldJournal::take(path, GUARDIAN_MAX)?.map(HeldJournal::restore).transpose()
 }
 
-/// As [`restore`], for a journal that seemed to be abandoned: `None` also when its run goes on. It may have
-/// been about to begin when it was looked at, and have lost its guardian since; it undoes its changes itself.
+/// As [`restore`], for a journal that seemed to be abandoned: `None` also when its run is still going. Such a
+/// run may have been about to begin when the journal was read, and have lost its guardian afterwards; it
+/// undoes its changes itself.
 ///
 /// # Errors
 /// As [`restore`].
@@ -83,7 +84,7 @@ impl HeldJournal {
         undo.send_home();
         undo.remove_groups();
         let alone = DirectoryLock::take();
-        // Where the journals of others are not believed any more, nobody else puts anything back.
+        // If the journals of others are no longer trusted, no other run will put anything back.
         let others = others(&self.path).unwrap_or_default();
         undo.restore_machine(&contents, &others);
         if let Err(e) = &alone {
@@ -122,7 +123,7 @@ pub(super) struct Undo<'a> {
     started: Vec<&'a Path>,
     /// The groups of what it attached to.
     pub attached: Vec<AttachedGroup<'a>>,
-    /// How the threads were that it attached to.
+    /// The attributes of attached threads before the run.
     pub before: ThreadsBefore<'a>,
     pub restored: Restored,
 }

@@ -4,8 +4,8 @@
 //! unit in that. All of it ends with the session.
 //!
 //! What a session attaches to stays in its home: the group of each unit is below the group that its thread
-//! was in. So a home never becomes empty, and whoever removes empty groups (systemd a scope's, libvirt a
-//! machine's) does not remove it; limits of the home still hold. Nothing in these groups is ever killed.
+//! was in. So a home never becomes empty, and services that remove empty groups (systemd a scope's, libvirt
+//! a machine's) keep it; limits of the home still hold. Nothing in these groups is ever killed.
 
 use std::collections::BTreeSet;
 use std::fs;

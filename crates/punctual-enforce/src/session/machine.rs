@@ -60,11 +60,10 @@ const RCU_PRIORITY: u32 = HIGHEST + 1;
 /// - Threads of RCU that may run elsewhere are kept off the pools' processors. A real-time unit that spins
 ///   where `rcu_preempt` is ready to run stretches a grace period to the period of the fair server, 1 s (958
 ///   ms against 6 to 14 ms, measured on Linux 6.18).
-/// - PREEMPT_RT does at real-time priority 1, in threads, what a grace period needs; below units it takes as
-///   long as they like, for ever where nothing parks them. `rcuc/N` reports the processor's quiet states
-///   (Linux `kernel/rcu/tree.c`), `ktimers/N` reads under RCU (`kernel/softirq.c`), and `rcub/N` lends its
-///   priority to whoever was preempted as a reader (`kernel/rcu/tree_plugin.h`). They get one above the
-///   units.
+/// - PREEMPT_RT does the work of a grace period in threads at real-time priority 1. Below busy units these
+///   threads do not run until a unit is parked. `rcuc/N` reports the processor's quiescent states (Linux
+///   `kernel/rcu/tree.c`), `ktimers/N` reads under RCU (`kernel/softirq.c`), and `rcub/N` lends its priority
+///   to preempted readers (`kernel/rcu/tree_plugin.h`). They get a priority one above the units.
 ///
 /// Threads that may not be changed stay as they are.
 pub(super) fn keep_rcu_going(journal: &mut Journal, beside: &[usize]) {

@@ -316,8 +316,8 @@ impl Session {
     }
 
     /// Frees the processor for guests that plain Linux schedules, until the session ends, so that they can
-    /// report what they measured: programs that could starve them are stopped, and vCPUs get the processor in
-    /// turns, as a guest may wait for ever for a vCPU that is ready while another of its own spins.
+    /// report what they measured. Programs that could starve them are stopped, and vCPUs get the processor in
+    /// turns: otherwise a vCPU that spins could keep another one of its guest from running at all.
     pub fn let_guests_report(&mut self) {
         self.pools.iter_mut().for_each(Pool::let_guests_report);
     }
@@ -407,14 +407,14 @@ impl Drop for Session {
     }
 }
 
-/// How many descriptors the table of descriptors has room for, if the limit permits: some 16,000 units.
+/// Entries to reserve in the table of file descriptors, if the limit permits: enough for about 16,000 units.
 const DESCRIPTORS: u64 = 1 << 16;
 
-/// Raises the limit of descriptors: a unit takes four, and the usual limit of a shell is 1024. Makes room for
-/// them, too. Whoever opens a file when the table is full makes a larger one, for which the kernel waits for
-/// a grace period of RCU, and all other threads that open one wait with it (Linux `expand_files`). With a
-/// unit that spins before a preempted reader, that is as long as the enforcer does not park the unit, and so
-/// for ever where the enforcer waits for one of these threads.
+/// Raises RLIMIT_NOFILE (a unit takes four descriptors, and the usual limit of a shell is 1024) and grows the
+/// table of descriptors in advance. When a thread opens a file and the table is full, the kernel grows it
+/// and waits for an RCU grace period, and all other threads that open a file wait with it (Linux
+/// `expand_files`). A unit that spins ahead of a preempted reader delays the grace period until the enforcer
+/// parks the unit, which never happens if the enforcer waits for one of these threads.
 fn prepare_descriptors() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -51,11 +51,11 @@ pub struct PoolReport {
 /// What a session did.
 #[derive(Debug)]
 pub struct Report {
-    /// From the start of the session to its end.
+    /// From the start of the session until it ended.
     pub elapsed: Duration,
     /// By pool.
     pub pools: Vec<PoolReport>,
-    /// By unit, in the order in which they were added; those that went are missing.
+    /// By unit, in the order in which they were added, without those that were removed.
     pub units: Vec<UnitReport>,
     /// What was put back.
     pub restored: Restored,

@@ -11,8 +11,8 @@ use punctual_linux::os::cgroup::Group;
 use punctual_linux::os::proc::{self, Reader, SchedStat, SleepReader};
 
 /// How a unit's threads are read at a look. Never by `/proc/TID/stat`: a reader of that file waits while the
-/// thread executes a new program (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18), and an
-/// enforcer that waits for a thread that waits for the processor of another unit waits for ever.
+/// thread executes a new program (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18). That thread
+/// may in turn wait for a processor that only the waiting enforcer can free: a deadlock.
 #[derive(Debug)]
 pub(super) enum Clock {
     Thread { schedstat: Reader, sleep: SleepReader },

@@ -198,10 +198,10 @@ fn pid(tid: i32) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(tid)
 }
 
-/// Puts every thread of a process into the fair class. A thread that has ended meanwhile is none of it.
+/// Puts every thread of a process into the fair class. Threads that have ended meanwhile are skipped.
 ///
-/// A thread of real time that waits for such a process in the kernel may wait for ever for one of its threads
-/// that ends on the same processor with a lower priority (docs/live.md, "Locks of the kernel").
+/// A real-time thread that waits in the kernel for such a process may spin without end for one of its threads
+/// that exits on the same processor with a lower priority (docs/live.md, "Locks of the kernel").
 pub fn demote_process(process: i32) {
     for thread in super::proc::threads(process).unwrap_or_default() {
         let _ = set_attributes(thread, &Attributes::other());

@@ -302,7 +302,7 @@
         }
       }
     }
-    // Misses are never left out: at most one mark per three pixels stands for all that are there.
+    // Every miss is under a mark; misses within three pixels share one.
     context.fillStyle = colours.miss;
     let i = above(misses, view.from - 1);
     while (i < misses.length && misses[i] <= view.to) {

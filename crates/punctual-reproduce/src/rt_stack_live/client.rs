@@ -95,7 +95,8 @@ impl Client {
         }
     }
 
-    /// Asks once; how long it took. Of memcached only gets count, as in the thesis: nothing is told of sets.
+    /// Sends one request and returns how long the answer took. With memcached only gets count, as in the
+    /// thesis; a set returns `None`.
     fn ask(&mut self) -> io::Result<Option<Duration>> {
         let start = Instant::now();
         let counts = match self {

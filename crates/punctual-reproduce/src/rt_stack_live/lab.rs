@@ -59,7 +59,7 @@ pub(super) struct Lab<'a> {
     networks: u8,
 }
 
-/// What stands for the address in [`Extra::start`] and [`Extra::command`].
+/// Placeholder for the address in [`Extra::start`] and [`Extra::command`].
 pub(super) const ADDRESS: &str = "ADDRESS";
 
 /// Files that guests have, and the line that starts what they are for.

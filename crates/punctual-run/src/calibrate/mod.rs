@@ -74,7 +74,7 @@ impl Measured {
     /// Measures; `guest_seconds` is how long each run of VMs takes, if guests are measured.
     ///
     /// # Errors
-    /// [`Error`]; the machine is as it was.
+    /// [`Error`]; the machine's settings are restored.
     pub fn new(
         options: Options,
         subjects: &[Subject],

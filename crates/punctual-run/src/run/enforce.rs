@@ -80,7 +80,7 @@ impl LiveRun<'_> {
             let Some(threads) = *threads else { continue };
             match self.session.adopt_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params) {
                 Ok(unit) => adopted.push(unit),
-                // It has ended, and its guest's verdict says so.
+                // It has ended, and its guest's verdict reports that.
                 Err(_) if self.domains[index].failed.is_some() && !threads.identity().is_alive() => continue,
                 Err(error) => return Err(error.into()),
             }

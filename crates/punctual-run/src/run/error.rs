@@ -1,4 +1,4 @@
-//! Why a run does not come to its end.
+//! Why a run fails.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use punctual_vm::qemu::QmpError;
 use punctual_vm::workload::{ClientError, ProcessError, TasksError};
 use punctual_vm::{cache, image, qemu};
 
-/// Why a run did not come to its end. Everything was put back.
+/// Why a run failed or was stopped. Everything was put back.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Asked to stop before there was a result.
+    /// The user stopped it before there was a result.
     #[error("stopped before there was a result")]
     Stopped,
     /// The machine does not permit it.

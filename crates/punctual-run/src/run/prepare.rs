@@ -265,7 +265,7 @@ impl Boot {
     }
 }
 
-/// What the project's guest is told of its module for sockets of this host.
+/// The parameters of the module for sockets of this host, for the project's guest.
 fn module_words(sockets: &Sockets) -> String {
     let commands = match sockets.commands.join(",") {
         none if none.is_empty() => "all".to_owned(),

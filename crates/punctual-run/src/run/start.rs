@@ -175,7 +175,7 @@ fn complete(host: &Host, domain: &mut RunningDomain) -> Result<(), Error> {
         let threads = |tids: Vec<u32>| tids.into_iter().map(|tid| vcpu_thread(name, tid).map(Some)).collect();
         domain.vcpus = match tids.and_then(threads) {
             Ok(threads) => threads,
-            // QEMU has ended, for example, and the guest's verdict says so.
+            // QEMU has ended, for example, and the guest's verdict reports that.
             Err(_) if domain.failed.is_some() => vec![None; expected],
             Err(error) => return Err(error),
         };

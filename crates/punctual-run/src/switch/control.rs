@@ -1,9 +1,9 @@
-//! The control socket of a running `punctual switch`: one request and one answer to each client, a line of
-//! JSON each.
+//! The control socket of a running `punctual switch`. Each client sends one request and gets one answer, each
+//! a line of JSON.
 //!
-//! The socket stands beside those of VMs, or is linked to from the state directory where these are elsewhere,
+//! The socket is beside those of the VMs. If these are elsewhere, a link in the state directory leads to it,
 //! so that `punctual switch --reload` and `punctual attach` find it by the network's name. Only its owner and
-//! root may connect: the file's mode says so, and each client is asked who it is.
+//! root may connect: the file has mode 0600, and the credentials of each client are checked.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

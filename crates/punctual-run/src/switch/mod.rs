@@ -159,7 +159,7 @@ impl Service {
 }
 
 /// Raises RLIMIT_NOFILE to the hard limit: each VM needs about ten file descriptors, and the usual limit of a
-/// shell is 1024. Beyond the limit, new VMs wait and an event says so.
+/// shell is 1024. Beyond the limit, new VMs wait and an event reports it.
 pub(crate) fn raise_limit_of_descriptors() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -268,12 +268,12 @@ impl Served {
         match same.iter().find(|(_, is_same)| !is_same) {
             None => Ok(()),
             Some((what, _)) => Err(ServeError::Refused(format!(
-                "{what} would change: start the switch anew for that; nothing changed"
+                "{what} would change: restart the switch for that; nothing changed"
             ))),
         }
     }
 
-    /// Paths of uplinks are those of this process.
+    /// Checks the paths of uplinks, which are relative to the working directory of this process.
     fn check_paths(&self, description: &Description) -> Result<(), ServeError> {
         let own = std::env::current_dir().ok();
         let relative = |text: &&String| {

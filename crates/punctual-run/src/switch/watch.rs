@@ -9,8 +9,8 @@ use super::control::Client;
 use crate::network::{INTERVAL, Status};
 use crate::status::Snapshot;
 
-/// Hands over a snapshot of these switches every half second, until all have ended, `each` returns false or
-/// `stop` says so.
+/// Passes a snapshot of these switches to `each` every half second, until all have ended, `each` returns
+/// false or `stop` returns true.
 pub fn follow(switches: &[Client], stop: Stop, mut each: impl FnMut(Snapshot) -> bool) {
     let start = Instant::now();
     let mut before = vec![Status::default(); switches.len()];

@@ -15,10 +15,10 @@
 //! - **Three queues per processor.** RunQ: units with work; RdyQ: units without; RepQ: the replenishments to
 //!   come. Here RunQ and RdyQ hold the units *with budget left*, as bit sets over the rank, and units without
 //!   budget are in neither; the RepQs of all processors are one heap ordered by time.
-//! - **When budget is consumed.** While the unit runs; more than what is left is never taken (a late driver's
-//!   overrun costs nothing). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting takes,
-//!   at every decision, what ran since the previous decision, rounded to the nearest quantum (half rounds
-//!   up), as RT-Xen was first published: a unit that always runs for less than half a quantum is never
+//! - **When budget is consumed.** While the unit runs; more than what is left is never taken (the overrun of
+//!   a late driver costs nothing). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting
+//!   takes, at every decision, what ran since the previous decision, rounded to the nearest quantum (half
+//!   rounds up), as RT-Xen was first published: a unit that always runs for less than half a quantum is never
 //!   charged. A run at least as long as the budget left takes all of it, whatever its length in quanta.
 //! - **When budget comes back.** The rule of each server: [`deferrable`], [`periodic`], [`polling`],
 //!   [`sporadic`]. Replenishment times are computed from the times at which they were due, so a late driver

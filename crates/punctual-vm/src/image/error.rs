@@ -29,7 +29,7 @@ pub enum Error {
     /// APT does not know a package.
     #[error("{0}\nAPT's lists of packages are missing or old: run `apt-get update`")]
     PackageLists(#[source] ProgramError),
-    /// The package that stands for the newest kernel depends on none.
+    /// The metapackage of the newest kernel depends on no kernel.
     #[error("the package {0} names no kernel: run `apt-get update`; it is a package of Debian (amd64)")]
     NoKernel(&'static str),
     /// A file is not where Debian's packages had it so far.

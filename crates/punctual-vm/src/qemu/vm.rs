@@ -231,7 +231,7 @@ fn end(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Its threads end without priorities: whoever waits for them in real time would spin before them.
+    // Its threads exit without real-time priority: a real-time thread that waits for them spins.
     os::sched::demote_process(child.id() as i32);
     // Both fail only for a process that has ended already.
     let _ = child.kill();

@@ -36,10 +36,10 @@ pub(super) struct RunChecks {
     flows: Vec<FlowReport>,
 }
 
-/// The checks of a task, and what its guest told.
+/// The checks of a task, and what its guest reported.
 struct TaskChecks {
     task: Task,
-    /// The job that is told of next.
+    /// The job whose report is expected next.
     next: Option<(JobStream, Job)>,
     /// The first job that is not released yet, as far as reports on the way were checked.
     unreleased: Option<(JobStream, Job)>,

@@ -164,7 +164,7 @@ fn check_reload(args: &Args) -> Result<(), Error> {
         None => Ok(()),
         Some((option, _)) => Err(Error::Usage(format!(
             "{option} is fixed when the switch starts and --reload cannot change it: leave it out, or \
-             start the switch anew; nothing changed"
+             restart the switch; nothing changed"
         ))),
     }
 }

@@ -1,5 +1,5 @@
-//! A VM whose vCPU waits for a thread that does not get the processor, its VMM's or a switch's: an inversion
-//! of priorities, by a program that stands for the VMM and writes down how long each of its jobs waited.
+//! Priority inversion: the vCPU of a VM waits for a thread of its VMM or of a switch, which does not get the
+//! processor. The VMM is a program that records how long each of its jobs waited.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ const COST_NS: u64 = 1_000_000;
 /// What the helper does for each.
 const HELP_NS: u64 = 100_000;
 const HELPER: &str = "iothread";
-/// The thread of another program, which stands for a switch's plane, and its socket.
+/// The thread of another program, in the role of a switch's plane, and its socket.
 const PLANE: &str = "plane/urgent (on 1, other)";
 const SOCKET: &str = "plane";
 

@@ -58,17 +58,17 @@ pub fn stolen() -> Duration {
     Duration::from_nanos(loads.iter().map(|load| load.steal_ns).sum())
 }
 
-/// Is this machine's processor translated, so that an instruction takes some 20 times as long?
-/// `labs/lab kernel run` says so.
+/// Is this machine emulated by TCG, so that an instruction takes about 20 times as long? `labs/lab kernel
+/// run` sets the variable.
 pub fn is_translated() -> bool {
     std::env::var_os("PUNCTUAL_TRANSLATED").is_some()
 }
 
 /// Runs a test that judges times, by `judge!`. Where a judgement fails while a hypervisor below took
 /// processors, the test is tried again; on a quiet machine it counts at once, and so does every `assert!`. If
-/// the machine is never quiet and the judgement always fails, a line says that nothing was judged: such a
-/// machine proves nothing about this program. Nor does a machine whose processor is translated, which
-/// `PUNCTUAL_TRANSLATED` says: there judgements only speak.
+/// the machine is never quiet and the judgement always fails, the test prints that nothing was judged: such a
+/// machine proves nothing about this program. Neither does an emulated machine (`PUNCTUAL_TRANSLATED`), where
+/// a failed judgement is printed and does not fail the test.
 pub fn undisturbed(test: impl Fn() -> Result<(), String>) {
     for attempt in 1..=TRIES {
         let (began, before) = (Instant::now(), stolen());

@@ -1,4 +1,4 @@
-//! What is believed of a state directory, and that nothing is left in it.
+//! Which files of a state directory are trusted, and that nothing is left in it.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
@@ -151,12 +151,12 @@ fn planted_journals_are_named_and_write_nothing() {
     assert_is_refused("another user's", "belongs to user 65534", 7);
     plant(0o666, 0);
     assert_is_refused("one that all can write", "others can write it", 7);
-    // Even one that is believed writes only what runs change.
+    // Even a trusted journal restores only files that runs change.
     plant(0o600, 0);
     assert_is_refused("one with other files", "no run changes this file", 7);
     std::fs::remove_file(&journal).expect("there");
     std::os::unix::fs::symlink(&target, &journal).expect("made");
-    assert_is_refused("a link", "not believed", 7);
+    assert_is_refused("a link", "not trusted", 7);
     std::fs::remove_file(&journal).expect("there");
     plant(0o600, 0);
     std::fs::set_permissions(desk.state(), std::fs::Permissions::from_mode(0o777)).expect("ours");

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A tree of files that stands for a machine.
+/// A tree of files, examined as a machine's root.
 struct Tree(TempDir);
 
 impl Tree {

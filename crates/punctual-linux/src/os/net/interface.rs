@@ -1,15 +1,16 @@
 //! An interface of the host by a packet socket (`packet(7)`), whose frames come in a mapped ring
 //! (Linux `Documentation/networking/packet_mmap.rst`).
 //!
-//! The ring is of version 2: its frames are there at once. One of version 3 holds them back until a block is
-//! full or a timer of the kernel fires, which it does without frames, too. A frame that is longer than a slot
-//! of the ring waits in the socket, and its slot says so; segments of 64 KiB need no slots of that length.
+//! The ring is TPACKET_V2, which shows each frame at once. TPACKET_V3 holds frames back until a block is full
+//! or the kernel's block timer fires, and that timer also fires without frames. A frame that is longer than a
+//! slot of the ring waits in the socket, and its slot has the flag TP_STATUS_COPY; so segments of 64 KiB need
+//! no slots of that length.
 //!
-//! The kernel takes the VLAN tag out of a frame before a socket sees it. The ring says which tag that was;
-//! whoever takes the frame puts it back.
+//! The kernel strips the VLAN tag from a frame before a socket sees it and reports the tag in the ring. The
+//! reader puts it back.
 //!
-//! Frames are sent by a call for each. A ring for sending is no cheaper where frames go to another socket of
-//! the host, and twice as dear for a segment of 64 KiB: the kernel takes its pages and copies them later.
+//! Each frame is sent by one system call. A TX ring is no cheaper where frames go to another socket of the
+//! host, and twice as expensive for a segment of 64 KiB: the kernel takes its pages and copies them later.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -248,12 +249,12 @@ impl Interface {
         Ok(Interface { socket, index, ring, is_down: false })
     }
 
-    /// Why there is no ring, if there is none: each frame is read by a call then.
+    /// Why there is no ring, if it could not be set up: each frame is then read by a system call.
     pub fn without_ring(&self) -> Option<&io::Error> {
         self.ring.as_ref().err()
     }
 
-    /// What comes next. [`Interface::release`] makes way for what is behind a frame of the ring.
+    /// The next frame. [`Interface::release`] returns its slot to the kernel.
     pub fn next_frame(&mut self) -> Frame<'_> {
         let Ok(ring) = &mut self.ring else { return Frame::NoRing };
         if !ring.is_empty() {

@@ -189,7 +189,7 @@ pub fn own_program() -> Result<PathBuf, Error> {
         .map_err(|e| Error::Usage(format!("cannot find the program's own executable: {e}")))
 }
 
-/// The error of a run that did not come to its end; says what was put back.
+/// The error of a failed run, with what was put back.
 fn ended_early(error: RunError, ui: &Ui) -> Error {
     let RunError::Failed { error, restored: put_back } = error else { return error.into() };
     let put_back = match put_back.map(|done| (check_restored([&done], Vec::new()), done)) {
