@@ -1,5 +1,7 @@
 //! Where packets of a less urgent card or VM come before an urgent one's, whatever the priorities of threads.
 
+use punctual_linux::os::net::DEVICES;
+
 use super::check::Check;
 use super::cpus::Cpus;
 use super::finding::{Outcome, Reading};
@@ -78,15 +80,12 @@ fn softirq_lock(machine: &Machine) -> Result<Outcome, ReadError> {
     Ok(outcome.readings(readings))
 }
 
-/// The directory of network devices.
-const NET: &str = "/sys/class/net";
-
 fn rps(machine: &Machine) -> Result<Outcome, ReadError> {
     let mut on_pool = Vec::new();
-    for device in machine.root.names(NET)? {
-        let queues = machine.root.names(&format!("{NET}/{device}/queues")).unwrap_or_default();
+    for device in machine.root.names(DEVICES)? {
+        let queues = machine.root.names(&format!("{DEVICES}/{device}/queues")).unwrap_or_default();
         for queue in queues.iter().filter(|queue| queue.starts_with("rx-")) {
-            let path = format!("{NET}/{device}/queues/{queue}/rps_cpus");
+            let path = format!("{DEVICES}/{device}/queues/{queue}/rps_cpus");
             let mask = |text: &str| Some((text.to_owned(), Cpus::parse_mask(text)?));
             match machine.root.parse(&path, "a mask of processors", mask) {
                 Ok((text, cpus)) if !cpus.intersection(&machine.pool).is_empty() => {

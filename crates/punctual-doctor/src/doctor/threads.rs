@@ -1,5 +1,7 @@
 //! Threads and kernel work that compete with vCPUs on the pool's processors.
 
+use punctual_linux::os::net::DEVICES;
+
 use super::check::Check;
 use super::cpus::Cpus;
 use super::finding::{Change, Outcome, Reading};
@@ -183,7 +185,7 @@ fn napi(machine: &Machine) -> Result<Outcome, ReadError> {
     let outcome = if !fair.is_empty() {
         raise_napi_threads(&fair)
     } else if !off.is_empty() {
-        let switch = format!("for d in {}; do echo 1 > {NET}/$d/threaded; done", off.join(" "));
+        let switch = format!("for d in {}; do echo 1 > {DEVICES}/$d/threaded; done", off.join(" "));
         let then = format!("for t in $(pgrep '^napi/'); do chrt -f -p {INTERRUPT_PRIORITY} $t; done");
         let programs = machine.real_time_programs_on_pool()?;
         let what = format!("off for {}", off.join(", "));
@@ -198,18 +200,15 @@ fn napi(machine: &Machine) -> Result<Outcome, ReadError> {
     Ok(outcome.readings(readings))
 }
 
-/// The directory of network devices.
-const NET: &str = "/sys/class/net";
-
 /// The switch of threaded NAPI of each network device that has one.
 fn threaded_switches(machine: &Machine) -> Result<Vec<Reading>, ReadError> {
     let mut switches = Vec::new();
-    for device in machine.root.names(NET)? {
+    for device in machine.root.names(DEVICES)? {
         // Software devices (bridges, loopback) have no receive interrupt of their own.
-        if !machine.root.has(&format!("{NET}/{device}/device")) {
+        if !machine.root.has(&format!("{DEVICES}/{device}/device")) {
             continue;
         }
-        match machine.root.reading(&format!("{NET}/{device}/threaded")) {
+        match machine.root.reading(&format!("{DEVICES}/{device}/threaded")) {
             Ok(reading) => switches.push(reading),
             Err(error) if error.is_absent() => {}
             Err(error) => return Err(error),

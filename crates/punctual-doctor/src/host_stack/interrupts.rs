@@ -1,8 +1,8 @@
 //! The interrupts of a network device.
 
-use crate::doctor::{ReadError, Root};
+use punctual_linux::os::net::DEVICES;
 
-use super::NET;
+use crate::doctor::{ReadError, Root};
 
 /// An interrupt that a driver has requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Interrupt {
 /// The interrupts of a device, ascending. One without hardware has none.
 pub(super) fn of_device(root: &Root, device: &str) -> Result<Vec<Interrupt>, ReadError> {
     // A virtio device has those of the PCI device above it.
-    let above = ["device", "device/.."].map(|above| format!("{NET}/{device}/{above}"));
+    let above = ["device", "device/.."].map(|above| format!("{DEVICES}/{device}/{above}"));
     let messages = above.iter().find_map(|directory| root.names(&format!("{directory}/msi_irqs")).ok());
     let one = || above.iter().find_map(|directory| root.number(&format!("{directory}/irq")).ok());
     let mut numbers: Vec<u32> = match messages {

@@ -19,11 +19,9 @@ use serde::Serialize;
 use crate::doctor::{Cpus, ReadError, Root};
 pub use error::Error;
 use interrupts::Interrupt;
+use punctual_linux::os::net::DEVICES;
 use punctual_linux::os::proc;
 use punctual_linux::os::sched::Attributes;
-
-/// The directory of network devices.
-const NET: &str = "/sys/class/net";
 
 /// A file and what is written to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,7 +60,7 @@ pub fn plan(stack: &HostStack, root: &Root) -> Result<Vec<CardPlan>, Error> {
     if stack.method == Method::Partitioned {
         return Err(Error::Partitioned);
     }
-    let devices = root.names(NET)?;
+    let devices = root.names(DEVICES)?;
     let machine = Machine { stack, root, devices, online: online(root)? };
     stack.cards.iter().map(|card| machine.card(card)).collect()
 }
@@ -172,7 +170,7 @@ impl Machine<'_> {
     }
 
     fn queues(&self, device: &str, kind: &str) -> Result<Vec<String>, ReadError> {
-        let all = self.root.names(&format!("{NET}/{device}/queues"))?;
+        let all = self.root.names(&format!("{DEVICES}/{device}/queues"))?;
         let mut queues: Vec<String> = all.into_iter().filter(|name| name.starts_with(kind)).collect();
         // rx-10 comes after rx-9.
         queues.sort_by_key(|name| name.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()));
@@ -204,7 +202,7 @@ impl Machine<'_> {
         let queues = self.queues(device, kind)?;
         let mut writes = Vec::new();
         for (index, queue) in queues.iter().enumerate() {
-            let path = format!("{NET}/{device}/queues/{queue}/{file}");
+            let path = format!("{DEVICES}/{device}/queues/{queue}/{file}");
             // A kernel without steering has no such file; a device with one queue refuses to tell.
             let Ok(text) = self.root.text(&path) else { continue };
             let now = Cpus::parse_mask(&text)
@@ -219,7 +217,7 @@ impl Machine<'_> {
 
     /// The switch of threaded NAPI.
     fn threaded(&self, card: &Card) -> Result<Option<Write>, Error> {
-        let path = format!("{NET}/{}/threaded", card.device);
+        let path = format!("{DEVICES}/{}/threaded", card.device);
         let wanted = if self.polls_in_threads() { "1" } else { "0" };
         match self.root.text(&path) {
             Ok(now) if now == wanted => Ok(None),

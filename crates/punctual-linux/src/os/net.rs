@@ -12,6 +12,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Tag};
 
+/// The directory of this network namespace's devices (Linux `Documentation/ABI/testing/sysfs-class-net`).
+pub const DEVICES: &str = "/sys/class/net";
+
 /// Checksums and segments that a TAP takes and gives (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`,
 /// `TUN_F_TSO_ECN`).
 const TAP_OFFLOADS: usize = 1 | 2 | 4 | 8;
