@@ -13,6 +13,7 @@
 
 pub mod blame;
 pub mod calibrate;
+pub mod clock;
 pub mod driver;
 pub mod enforcer;
 pub mod guardian;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::live::{Bench, PROCESSOR, needs, scheduler, setup, undisturbed};
 use punctual_enforce::blame::{Job, PoolGuest, PoolObservations, Span, State, Task, explain};
-use punctual_enforce::enforcer::{Observed, Occupant, now};
+use punctual_enforce::clock::now;
+use punctual_enforce::enforcer::{Observed, Occupant};
 use punctual_enforce::notice::Notice;
 use punctual_enforce::session::Setup;
 use punctual_enforce::unit::ENFORCER;

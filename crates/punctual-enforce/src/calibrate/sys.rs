@@ -36,7 +36,7 @@ pub fn sleep_until(at_ns: u64) {
 /// CLOCK_MONOTONIC, in ns, as enforcers read it.
 #[inline]
 pub fn monotonic_ns() -> u64 {
-    crate::enforcer::now().as_ns()
+    crate::clock::now().as_ns()
 }
 
 /// Lets the calling thread run on one processor only, and with `priority` as a SCHED_FIFO thread.

@@ -2,7 +2,8 @@
 
 use punctual_sched::{Account, CpuId, Duration, Instant, Run, UnitId};
 
-use super::{Driver, Order};
+use super::look::Order;
+use super::state::Driver;
 
 impl Driver {
     pub(super) fn run_timers(&mut self, now: Instant) {

@@ -2,21 +2,12 @@
 
 use punctual_sched::{CpuId, Duration, Instant};
 
-use super::{Driver, LateOverrun, Observation, Order};
+use super::look::{Observation, Order};
+use super::settings::LateOverrun;
+use super::state::{Driver, Step};
 
 /// A unit owes at most this many budgets.
 const OWED_BUDGETS_MAX: u64 = 4;
-
-/// A unit's part of the time since the last look.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    /// Its place in the sequence: units without work by urgency, those with work that ran, the most urgent
-    /// last, then those that have not run.
-    turn: (u8, i32),
-    number: usize,
-    charge: Duration,
-    has_work: bool,
-}
 
 impl Driver {
     /// Charges the policy for what ran since `charged_up_to`, one unit after the other.

@@ -24,14 +24,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
-use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+use punctual_sched::{CpuId, Duration, Instant};
 
+use crate::clock::now;
 use crate::driver::Driver;
 use crate::notice::Notice;
 use crate::unit::{ENFORCER, LiveUnit};
 use account::Account;
 use occupants::Reader;
-use pool::Pool;
+use pool::{Pool, SLEEP_MAX};
 use punctual_linux::os::sched::{self, Attributes};
 use shared::Shared;
 
@@ -39,25 +40,8 @@ pub use delivery::Deliveries;
 pub use history::{Entry, History};
 pub use observer::{Foreign, Helper, Observations, Observed, Sample, Serving, ServingThread};
 pub use occupants::{Occupant, Occupants};
+pub use pool::Command;
 pub use watchdog::STUCK;
-
-/// What can be asked of a pool while it runs.
-#[derive(Debug)]
-pub enum Command {
-    /// Put units under enforcement; the number of each is the count of units before it. The periods of their
-    /// servers begin at this instant.
-    Add(Vec<(LiveUnit, UnitParams)>, Instant),
-    /// End the enforcement of the unit with this name: it is thawed, in the fair class, and no longer read.
-    /// The rest is put back when the journal is undone.
-    Remove(String),
-    /// Give the unit with this name other parameters.
-    Adjust(String, UnitParams),
-    /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
-    /// unit is frozen any more. Asked for by [`Enforcement::without_freezer`].
-    PauseFreezing(Sender<()>),
-    /// The freezer may be used again.
-    ResumeFreezing,
-}
 
 /// A pool under enforcement.
 pub struct Enforcement {
@@ -104,15 +88,6 @@ pub struct Finished {
     /// The name of each unit that there was, by its number in the history.
     pub names: Vec<String>,
 }
-
-/// Now, as policies see it: CLOCK_MONOTONIC.
-pub fn now() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant::from_ns((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
-}
-
-/// How long an enforcer sleeps at most: its looks show that it is alive.
-const SLEEP_MAX: Duration = Duration::from_ms(100);
 
 /// How long a move of threads waits for enforcers to be ready for it.
 const PAUSE_WAIT_MAX: StdDuration = StdDuration::from_millis(500);

@@ -12,9 +12,9 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use super::delivery::Deliveries;
 use super::history::History;
-use super::now;
 use super::occupants::{Occupants, Reader};
 use super::shared::{NAME, Shared};
+use crate::clock::now;
 use crate::unit::UnitThreads;
 use punctual_linux::os::load::{self, Load};
 use punctual_linux::os::proc;

@@ -9,13 +9,34 @@ use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 use super::account::Account;
 use super::history::{Entry, Writer, short};
 use super::shared::Shared;
-use super::{Command, SLEEP_MAX, now};
+use crate::clock::now;
 use crate::driver::{Driver, Judgement, Observation, Order, subtract_stolen};
 use crate::notice::Notice;
 use crate::unit::{self, LiveUnit, UnitCounters, priority_of};
 
 /// Between two looks at most this long is spent in the kernel and the enforcer itself, charged to no unit.
 const SWITCHING: Duration = Duration::from_us(5);
+
+/// How long an enforcer sleeps at most: its looks show that it is alive.
+pub(super) const SLEEP_MAX: Duration = Duration::from_ms(100);
+
+/// What can be asked of a pool while it runs.
+#[derive(Debug)]
+pub enum Command {
+    /// Put units under enforcement; the number of each is the count of units before it. The periods of their
+    /// servers begin at this instant.
+    Add(Vec<(LiveUnit, UnitParams)>, Instant),
+    /// End the enforcement of the unit with this name: it is thawed, in the fair class, and no longer read.
+    /// The rest is put back when the journal is undone.
+    Remove(String),
+    /// Give the unit with this name other parameters.
+    Adjust(String, UnitParams),
+    /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
+    /// unit is frozen any more. Asked for by [`super::Enforcement::without_freezer`].
+    PauseFreezing(Sender<()>),
+    /// The freezer may be used again.
+    ResumeFreezing,
+}
 
 /// A pool under enforcement, as its enforcers share it.
 pub(super) struct Pool {

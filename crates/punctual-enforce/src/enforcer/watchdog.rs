@@ -17,8 +17,8 @@ use std::time::Duration as StdDuration;
 
 use punctual_sched::{Duration, Instant};
 
-use super::now;
 use super::shared::{Shared, UnitMembers};
+use crate::clock::now;
 use crate::unit::ENFORCER;
 use punctual_linux::os::sched::{self, Attributes};
 

@@ -4,43 +4,13 @@
 //! until the run has ended and everything is put back. A run that claims something locks the state directory
 //! ([`DirectoryLock`]) while it compares its claim with the journals of others.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use super::directory::{DirectoryLock, state_files};
-use super::{Change, Contents, Identity, Journal, read};
+use super::{Change, Contents, Identity, Journal, Resource, read};
 use punctual_linux::os::sched::Attributes;
 use punctual_linux::os::{cgroup, proc};
-
-/// What belongs to one run at a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resource {
-    /// A processor of a pool.
-    Processor(usize),
-    /// A process that a run attaches to, a VM for example, with all its threads.
-    Process(Identity),
-    /// A network device.
-    Device {
-        /// Its name.
-        name: String,
-        /// Its network namespace (`journal::devices`).
-        namespace: u64,
-    },
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Resource::Processor(number) => write!(f, "processor {number}"),
-            Resource::Process(process) => write!(f, "process {}", process.id),
-            Resource::Device { name, .. } => write!(f, "network device {}", name.escape_debug()),
-        }
-    }
-}
 
 /// Why a run may not have something.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +93,16 @@ impl Journal {
             Some(run) if run != own => Err(ClaimError::InGroup { thread: tid, group }),
             _ => Ok(()),
         }
+    }
+
+    /// Writes `during` to the file at `path` as [`Journal::set_file_back_to`], to be put back to what it says
+    /// now.
+    ///
+    /// # Errors
+    /// As `read(2)` and `write(2)`.
+    pub fn set_file(&mut self, path: &Path, during: &str) -> io::Result<()> {
+        let before = std::fs::read_to_string(path)?;
+        self.set_file_back_to(path, during, before.trim())
     }
 
     /// Writes `during` to the file at `path`, which concerns the whole machine. It is put back to `before`,

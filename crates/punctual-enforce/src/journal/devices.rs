@@ -6,9 +6,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::Contents;
-use super::claims::{Resource, claims};
-use super::paths::NET;
+use punctual_linux::os::net::DEVICES;
+
+use super::claims::claims;
+use super::{Contents, Resource};
 
 impl Resource {
     /// A network device in the namespace of this process.
@@ -23,7 +24,7 @@ impl Resource {
 /// Why a file of a network device cannot be put back from here: the device is in another network namespace.
 /// With that namespace the device is gone, and there is nothing to put back.
 pub(super) fn elsewhere(contents: &Contents, path: &Path) -> Option<String> {
-    let device = path.strip_prefix(NET).ok()?.components().next()?;
+    let device = path.strip_prefix(DEVICES).ok()?.components().next()?;
     let home = claims(contents).find_map(|resource| match resource {
         Resource::Device { name, namespace } if name.as_str() == device.as_os_str() => Some(*namespace),
         _ => None,

@@ -9,6 +9,7 @@
 //! writes it.
 
 mod before;
+mod change;
 mod claims;
 mod contents;
 mod devices;
@@ -24,90 +25,18 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use contents::boot_id;
-use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::sched;
 use punctual_linux::os::{cgroup, proc};
 
-pub use claims::{ClaimError, Resource, claimed_processors};
+pub use change::{Change, Resource};
+pub use claims::{ClaimError, claimed_processors};
 pub use contents::{Contents, RunOf, read};
 pub use directory::state_files;
 pub use directory::{TrustError, directory, prepare_directory};
 pub use identity::Identity;
 pub(crate) use paths::group_names;
 pub use restore::{Restored, restore, restore_abandoned};
-
-/// One change, with what is needed to undo it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// The run itself.
-    Run {
-        /// The process that enforces.
-        enforcer: Identity,
-        /// What is run: the host's name.
-        name: String,
-        /// The boot of the machine in which it began.
-        boot: String,
-    },
-    /// Something belongs to the run alone.
-    Claim {
-        /// What it is.
-        resource: Resource,
-    },
-    /// A thread's attributes, affinity or group.
-    Thread {
-        /// The thread.
-        thread: Identity,
-        /// Its process.
-        process: i32,
-        /// Its attributes before.
-        attributes: Attributes,
-        /// The processors it was allowed before.
-        affinity: Vec<usize>,
-        /// Its version 2 group before.
-        group: String,
-    },
-    /// A thread of the kernel, which all runs share: its attributes and affinity.
-    KernelThread {
-        /// The thread.
-        thread: Identity,
-        /// Its attributes before the first run that changed it.
-        attributes: Attributes,
-        /// The processors it was allowed then.
-        affinity: Vec<usize>,
-    },
-    /// The content of a file that concerns the whole machine: a kernel parameter.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What it said before the first run that changed it.
-        before: String,
-        /// What the run writes.
-        during: String,
-    },
-    /// A cgroup made by the run, and everything below it, for what the run starts. All of that ends with the
-    /// run.
-    Group {
-        /// Its directory.
-        directory: PathBuf,
-    },
-    /// A cgroup made by the run, and everything below it, for what it attaches to. All of that goes home.
-    AttachedGroup {
-        /// Its directory.
-        directory: PathBuf,
-        /// The version 2 group of whatever is in it and not written down: what its threads started.
-        home: String,
-    },
-    /// A process started by the run; it ends with it.
-    Child {
-        /// The process.
-        process: Identity,
-        /// Its name.
-        name: String,
-    },
-}
 
 /// A journal being written.
 #[derive(Debug)]
@@ -185,16 +114,6 @@ impl Journal {
         })?;
         self.threads.insert(thread);
         Ok(())
-    }
-
-    /// Writes `during` to the file at `path` as [`Journal::set_file_back_to`], to be put back to what it says
-    /// now.
-    ///
-    /// # Errors
-    /// As `read(2)` and `write(2)`.
-    pub fn set_file(&mut self, path: &Path, during: &str) -> io::Result<()> {
-        let before = std::fs::read_to_string(path)?;
-        self.set_file_back_to(path, during, before.trim())
     }
 }
 

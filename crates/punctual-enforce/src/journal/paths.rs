@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
-/// The directory of network devices.
-pub(super) const NET: &str = "/sys/class/net";
+use punctual_linux::os::net::DEVICES;
+
 /// Below these are the parameters of the kernel that a run changes: the real-time limit, and what the
 /// doctor's checks propose.
 const PARAMETERS: [&str; 9] = [
@@ -35,7 +35,7 @@ pub(super) fn check_parameter(path: &Path) -> io::Result<()> {
 
 /// Is it a file of a network device that a run changes: the switch of threaded NAPI, or a queue's mask?
 fn is_device_parameter(path: &Path) -> bool {
-    let Ok(below) = path.strip_prefix(NET) else { return false };
+    let Ok(below) = path.strip_prefix(DEVICES) else { return false };
     let names: Option<Vec<&str>> = below
         .components()
         .map(|part| match part {

@@ -23,7 +23,8 @@ use std::sync::Arc;
 
 use punctual_sched::{Instant, UnitParams};
 
-use crate::enforcer::{Enforcement, now};
+use crate::clock::now;
+use crate::enforcer::Enforcement;
 use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};

@@ -16,7 +16,8 @@ use punctual_sched::servers::deferrable;
 use punctual_sched::{Duration, fixed_priority};
 use serde::Serialize;
 
-use super::Error;
+use super::error::Error;
+use super::machine::Machine;
 
 /// Two VMs on one processor, the switch on the other.
 const HOST: &str = r#"
@@ -223,11 +224,11 @@ pub(super) fn measure(
     seconds: u32,
     overheads: &[(&'static str, Duration)],
     costs: &[(&'static str, Duration)],
-    machine: &super::Machine<'_>,
+    machine: &Machine<'_>,
 ) -> Result<GuestCosts, Error> {
     let carried_out = |text: &str| -> Result<Results, Error> {
         let host = parse(text, "guests", &Overrides::default())?;
-        super::results_of(&host, machine)
+        machine.results_of(&host)
     };
     let manages = |budget: (u64, u64), bytes: u64| {
         managed(&carried_out(&host(seconds, budget, ALIKE, &storm(bytes)))?, budget)

@@ -1,65 +1,19 @@
 //! What scheduling, the steps of a switch and packets in guests cost on this machine.
 
+mod error;
 mod guests;
+mod machine;
 mod switch;
 
-use std::path::PathBuf;
-
 use punctual_enforce::calibrate::{self, Calibration, Options, STEPS};
-use punctual_linux::Stop;
-use punctual_model::{Host, Results, file};
 
-use crate::config::{DefaultBackend, Hooks, NetworkConfig, RunConfig};
-use crate::events::Events;
-use crate::host::{Incomplete, run_host};
-use crate::run::RunError;
-
+pub use error::Error;
 pub use guests::GuestCosts;
+pub use machine::{BOOT, Machine};
 pub use switch::{Subject, SwitchCosts};
 
 /// The working set of a migrating thread in KiB, unless the user says otherwise.
 pub const WORKING_SET_KIB: u32 = 256;
-
-/// How long many VMs may take to boot on one processor.
-pub const BOOT: std::time::Duration = std::time::Duration::from_secs(180);
-
-/// Why nothing was measured.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("stopped before there was a result")]
-    Stopped,
-    #[error("cannot measure: {0}")]
-    Os(#[source] std::io::Error),
-    #[error("cannot tell which processors may be used: {0}")]
-    Processors(#[source] std::io::Error),
-    #[error("the switch: {0}")]
-    Switch(String),
-    #[error("the guests exchanged too few packets to say what one costs; try a longer --seconds")]
-    TooFew,
-    #[error(transparent)]
-    Host(#[from] file::Errors),
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// After the run not everything was put back.
-    #[error("not everything could be put back:\n  {}", .0.join("\n  "))]
-    NotPutBack(Vec<String>),
-    #[error("{0}")]
-    Violation(String),
-    #[error(transparent)]
-    Simulation(#[from] punctual_sim::Error),
-}
-
-/// How VMs are run for a measurement.
-pub struct Machine<'a> {
-    /// This program's file, for the guardian.
-    pub program: PathBuf,
-    pub events: Events,
-    pub stop: Stop,
-    /// Ends this process, when the guardian asks for it.
-    pub end: fn() -> !,
-    /// Learns how many steps are done.
-    pub done: &'a (dyn Fn(usize) + Sync),
-}
 
 /// All that was measured.
 pub struct Measured {
@@ -129,21 +83,5 @@ pub fn options(processor: Option<usize>, working_set_kib: u32, seconds: u32) -> 
         other: allowed.into_iter().find(|cpu| *cpu != processor),
         working_set_bytes: working_set_kib as usize * 1024,
         time_ms: u64::from(seconds) * 1000,
-    })
-}
-
-/// Runs a host for what is measured of it.
-fn results_of(host: &Host, machine: &Machine<'_>) -> Result<Results, Error> {
-    let config = RunConfig {
-        boot: BOOT,
-        networks: NetworkConfig { one_plane: true, ..NetworkConfig::default() },
-        ..RunConfig::new(machine.program.clone(), DefaultBackend::Vm)
-    };
-    let hooks =
-        Hooks { events: machine.events.clone(), stop: machine.stop, end: machine.end, watch: &mut |_| () };
-    run_host(host, &config, hooks)?.into_results().map_err(|incomplete| match incomplete {
-        Incomplete::Stopped => Error::Stopped,
-        Incomplete::NotPutBack(failures) => Error::NotPutBack(failures),
-        Incomplete::Violation(text) => Error::Violation(text),
     })
 }

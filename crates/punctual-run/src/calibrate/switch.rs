@@ -13,7 +13,7 @@ use punctual_sched::registry::Options;
 use punctual_switch::costs::{self, Costs, Setting};
 use serde::Serialize;
 
-use super::Error;
+use super::error::Error;
 use crate::error::with_source;
 
 /// What is measured: a network's discipline.

@@ -9,8 +9,8 @@ use punctual_sched::Duration;
 use super::clock::GuestClock;
 use super::domain::RunningDomain;
 use super::error::{Error, RunError};
+use super::live_run::{LiveRun, join};
 use super::start::Started;
-use super::{LiveRun, join};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_vm::workload::{ChannelError, Client};
 

@@ -1,6 +1,6 @@
 //! A guest's clock as seen from ours.
 
-use punctual_enforce::enforcer::now;
+use punctual_enforce::clock::now;
 use punctual_vm::workload::{Client, ClientError};
 
 /// A guest's clock that is wrong by more is reported: more than any crystal, less than what changes a figure.

@@ -6,7 +6,8 @@ use super::calibrate::{Calibrated, Guest};
 use super::domain::{DomainProcess, RunningDomain};
 use super::error::{Error, RunError};
 use super::follow::FollowedDomain;
-use super::{LiveRun, helpers};
+use super::helpers;
+use super::live_run::LiveRun;
 use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use punctual_enforce::unit::UnitThreads;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use punctual_doctor::doctor;
 use punctual_enforce::journal::Restored;
 use punctual_enforce::session::{self, Failed};
 
@@ -218,4 +219,14 @@ pub enum AttachError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// Why a change of the machine could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", change.target())]
+pub struct ChangeError {
+    /// The change.
+    pub change: doctor::Change,
+    /// What the system says.
+    pub source: io::Error,
 }

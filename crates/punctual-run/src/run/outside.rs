@@ -14,8 +14,8 @@ use punctual_model::network::Endpoint;
 use punctual_sched::{Duration, Instant};
 
 use super::error::Error;
+use super::inputs::{OutsideHost, OutsideSocket};
 use super::prepare::network_of;
-use super::{OutsideHost, OutsideSocket};
 use punctual_vm::workload::flows::Ends;
 
 /// Bytes of virtio-net in front of each frame.

@@ -11,7 +11,8 @@ use punctual_model::network::Endpoint;
 use punctual_model::sockets::Sockets;
 
 use super::error::Error;
-use super::{Interface, StageInputs, processors};
+use super::inputs::{Interface, StageInputs};
+use super::live_run::processors;
 use crate::config::DefaultBackend;
 use punctual_linux::preflight;
 use punctual_vm::cache::Cache;

@@ -9,13 +9,33 @@ use punctual_model::results::{
 use punctual_sched::Duration;
 
 use super::blame::{self, Explained};
-use super::error::RunError;
+use super::error::{ChangeError, RunError};
+use super::live_run::LiveRun;
 use super::measure::{Measured, Measurement};
-use super::{LiveRun, Measurements, trace};
+use super::trace::{self, Trace};
+use punctual_enforce::notice::Notice;
 use punctual_enforce::session::{LinuxScheduler, PoolReport, Report};
 use punctual_linux::machine;
 use punctual_linux::os::load::Load;
 use punctual_vm::workload::flows::{self, Ends};
+
+/// What a run measured and what it left.
+#[derive(Debug)]
+pub struct Measurements {
+    /// As of a simulation; evidence of enforcement is in `report`.
+    pub results: Results,
+    /// What happened when, if [`crate::config::RunConfig::trace`] asked for it; of plain Linux, jobs only.
+    pub trace: Trace,
+    /// Enforcement and restoration.
+    pub report: Report,
+    /// What happened on the way: units that ended, for example.
+    pub notices: Vec<Notice>,
+    /// The changes that [`crate::config::RunConfig::apply`] asked for and that could not be made.
+    pub unchanged: Vec<ChangeError>,
+    /// Was it ended early? Then the results are of the time until then, and count of the guests' jobs what
+    /// the guests had told by then.
+    pub stopped: bool,
+}
 
 impl Measured<'_> {
     /// Ends the session and reports.

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use punctual_model::Host;
 use punctual_model::index::DomainIx;
 
+use super::attach;
 use super::domain::{DomainProcess, RunningDomain};
-use super::error::{Error, RunError};
+use super::error::{ChangeError, Error, RunError};
+use super::inputs::StageInputs;
+use super::live_run::{LiveRun, join, processors};
 use super::prepare::{Prepared, PreparedDomain, Start};
-use super::{ChangeError, LiveRun, StageInputs, attach, join, processors};
 use crate::events::Event;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::journal::Identity;

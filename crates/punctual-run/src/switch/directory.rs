@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use punctual_model::network::Network;
 use punctual_model::text::printable;
 
-use super::{control, file_name};
+use super::control;
 use crate::error::ServeError;
 
 /// The directory of a switch's sockets.
@@ -72,6 +72,17 @@ impl Directory {
         if self.is_own {
             let _ = fs::remove_dir(&self.path);
         }
+    }
+}
+
+/// The name, if it can be that of a file.
+///
+/// # Errors
+/// It cannot.
+pub fn file_name(name: &str) -> Result<&str, ServeError> {
+    match name.contains(['/', '\0']) || name.starts_with('.') {
+        true => Err(ServeError::Refused(format!("{} cannot be the name of a file", printable(name)))),
+        false => Ok(name),
     }
 }
 

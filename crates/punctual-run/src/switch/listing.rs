@@ -6,7 +6,7 @@ use punctual_model::export::{VhostUserPort, vhost_user};
 use punctual_model::network::Network;
 use punctual_model::text::printable;
 
-use super::Line;
+use super::lines::Line;
 
 /// QEMU takes a comma in a value as two.
 pub fn escaped(value: &str) -> String {

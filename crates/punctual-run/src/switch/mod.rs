@@ -3,7 +3,10 @@
 
 pub mod control;
 mod directory;
+mod find;
+mod lines;
 mod listing;
+mod result;
 mod served;
 pub mod watch;
 
@@ -13,24 +16,24 @@ use std::time::Instant;
 
 use punctual_model::Host;
 use punctual_model::network::Network;
-use punctual_model::results::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};
-use punctual_model::text::printable;
 use punctual_sched::Duration;
-use punctual_switch::frame::Address;
-use punctual_switch::stats::{Count, PlaneStats, PortStats};
-use punctual_switch::{Config, End, Notice, Port, Report, Switch};
+use punctual_switch::{Config, Notice, Port, Report, Switch};
 use rustix::process::{Resource, Rlimit};
-use serde::Serialize;
 
 use crate::error::{ServeError, with_source};
 use crate::events::{Event, Events};
-use crate::planes::{Placement, PlaneLine, PlaneOverrides, Planes};
+use crate::planes::{Placement, PlaneOverrides, Planes};
 use crate::uplink::{self, Uplink};
 use control::{Asked, Control};
 use directory::Directory;
 use served::Served;
 
+pub use directory::file_name;
+pub(crate) use find::addresses;
+pub use find::network;
+pub use lines::{Line, Lines};
 pub use listing::escaped;
+pub use result::result;
 
 /// What a user adds to the network of a host file.
 #[derive(Clone, Copy, Debug)]
@@ -165,172 +168,9 @@ pub(crate) fn raise_limit_of_descriptors() {
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The network of this name, or the only one.
-///
-/// # Errors
-/// There is none, there are several, or it has no interfaces.
-pub fn network<'a>(host: &'a Host, name: Option<&str>) -> Result<&'a Network, ServeError> {
-    let names = || host.networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(", ");
-    let found = match (name, &host.networks[..]) {
-        (Some(name), networks) => networks.iter().find(|network| network.name == name),
-        (None, [network]) => Some(network),
-        (None, []) => return Err(ServeError::Refused("the host file has no network".into())),
-        (None, _) => return Err(ServeError::Refused(format!("say which --network: {}", names()))),
-    };
-    let network =
-        found.ok_or_else(|| ServeError::Refused(format!("no such network; there are: {}", names())))?;
-    match network.interfaces.is_empty() {
-        true => Err(ServeError::Refused(format!("network {} has no interfaces of guests", network.name))),
-        false => Ok(network),
-    }
-}
-
-/// The name, if it can be that of a file.
-///
-/// # Errors
-/// It cannot.
-pub fn file_name(name: &str) -> Result<&str, ServeError> {
-    match name.contains(['/', '\0']) || name.starts_with('.') {
-        true => Err(ServeError::Refused(format!("{} cannot be the name of a file", printable(name)))),
-        false => Ok(name),
-    }
-}
-
 /// The planes of a network.
 fn planes(config: &ServiceConfig<'_>, network: &Network, uplinks: &[Uplink]) -> Planes {
     let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
     let priorities: Vec<_> = of_guests.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
     Planes::new(network, &priorities, &config.planes)
-}
-
-/// The addresses of a network's interfaces, then of its hosts outside, in the range that QEMU uses. An
-/// address belongs to its name: it is the same in every run, whatever comes and goes beside it.
-pub(crate) fn addresses(host: &Host, network: &Network) -> Vec<Address> {
-    let of_guests = network.interfaces.iter().map(|interface| host.domains[interface.domain.0].name.as_str());
-    let names = of_guests.chain(network.outside.iter().map(|outside| outside.name.as_str()));
-    let mut all: Vec<Address> = Vec::new();
-    for name in names {
-        // FNV-1a.
-        let bytes = network.name.bytes().chain([0]).chain(name.bytes());
-        let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-        let mut hash = bytes.fold(0x811c_9dc5_u32, step);
-        loop {
-            let [_, a, b, c] = hash.to_be_bytes();
-            let address = Address([0x52, 0x54, 0, a, b, c]);
-            // Two names of three thousand meet so.
-            if !all.contains(&address) {
-                all.push(address);
-                break;
-            }
-            hash = hash.wrapping_add(1);
-        }
-    }
-    all
-}
-
-/// The ports and planes of a switch.
-#[derive(Clone)]
-pub struct Lines {
-    pub ports: Vec<Line>,
-    pub planes: Vec<PlaneLine>,
-}
-
-impl Lines {
-    pub(crate) fn of(ports: &[Port], planes: &Planes) -> Self {
-        Lines { ports: ports.iter().map(Line::of).collect(), planes: planes.lines() }
-    }
-
-    /// The processor time of a plane and of its uplinks, in ns.
-    pub fn processor_ns(&self, plane: usize, report: &Report) -> u64 {
-        let of_plane = self.ports.iter().zip(&report.ports).filter(|(line, _)| line.plane == plane);
-        let uplinks = of_plane.filter_map(|(_, stats)| stats.uplink).map(|uplink| uplink.processor_ns);
-        report.planes.get(plane).map_or(0, |stats| stats.processor_ns) + uplinks.sum::<u64>()
-    }
-}
-
-/// A port: its name, priority, plane and socket.
-#[derive(Clone, Serialize)]
-pub struct Line {
-    name: String,
-    priority: Option<u32>,
-    plane: usize,
-    /// Uplinks have none.
-    socket: Option<String>,
-    address: Option<String>,
-}
-
-impl Line {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn of(port: &Port) -> Self {
-        Line {
-            name: port.name.clone(),
-            priority: port.params.priority,
-            plane: port.plane,
-            socket: match &port.end {
-                End::Socket(path) => Some(path.display().to_string()),
-                End::Listener(_) | End::Uplink(_) => None,
-            },
-            address: port.address.map(|address| address.to_string()),
-        }
-    }
-}
-
-/// What was counted, as part of a run's results.
-pub fn result(network: &Network, lines: &Lines, report: &Report) -> SwitchResult {
-    let counts = |of: Count| FrameCounts { packets: of.packets, bytes: of.bytes };
-    let port = |(line, stats): (&Line, &PortStats)| PortResult {
-        name: line.name.clone(),
-        priority: line.priority,
-        plane: line.plane as u64,
-        sent: counts(stats.sent),
-        delivered: counts(stats.delivered),
-        received: counts(stats.received),
-        dropped: dropped(stats),
-        queued: stats.queued,
-        latency: stats.latency.histogram(),
-    };
-    let plane = |(plane, stats): (usize, &PlaneStats)| {
-        let [tx, softnet, rx] = stats.carried;
-        let checked = report.checked.get(plane).and_then(|checked| checked.clone().ok());
-        let line = &lines.planes[plane];
-        PlaneResult {
-            name: line.name.clone(),
-            tx,
-            softnet,
-            rx,
-            wakeups: stats.wakeups,
-            processor_ns: lines.processor_ns(plane, report),
-            budget_ns: line.budget_ns,
-            period_ns: line.period_ns,
-            exhaustions: stats.exhaustions,
-            less_urgent_ahead_max: checked,
-        }
-    };
-    SwitchResult {
-        network: network.name.clone(),
-        discipline: network.discipline.info.name.into(),
-        planes: report.planes.iter().enumerate().map(plane).collect(),
-        ports: lines.ports.iter().zip(&report.ports).map(port).collect(),
-    }
-}
-
-/// What of a port was dropped.
-fn dropped(of: &PortStats) -> PortDrops {
-    let drops = of.drops;
-    PortDrops {
-        source_ring: drops.source_ring,
-        softnet: drops.softnet,
-        destination_ring: drops.destination_ring,
-        offload: drops.offload,
-        malformed: drops.malformed,
-        flood: drops.flood,
-        no_receiver: drops.no_receiver,
-        vlan: drops.vlan,
-        mtu: drops.mtu,
-        stopped: drops.stopped,
-        lost: of.uplink.map_or(0, |uplink| uplink.lost),
-    }
 }

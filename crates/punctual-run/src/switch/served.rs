@@ -12,9 +12,11 @@ use punctual_switch::stats::PortStats;
 use punctual_switch::{End, Port, Report, Switch};
 
 use super::control::{Answer, Changes, Counted, Description, Request};
-use super::directory::Directory;
+use super::directory::{Directory, file_name};
+use super::find::{addresses, network};
+use super::lines::{Line, Lines};
 use super::listing::{libvirt_listing, listing};
-use super::{Line, Lines, addresses, file_name, network, result};
+use super::result::result;
 use crate::error::{ServeError, with_source};
 use crate::events::Events;
 use crate::planes::Planes;
@@ -189,7 +191,7 @@ impl Served {
     /// The name of the port at this place.
     pub fn name(&self, place: usize) -> &str {
         let kept = self.ports.kept.get(place).and_then(Option::as_ref);
-        kept.map_or("a port that is gone", |kept| kept.line.name())
+        kept.map_or("a port that is gone", |kept| kept.line.name.as_str())
     }
 
     /// How VMs connect to its ports.

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use punctual_enforce::blame::{Job, PoolGuest, Task, explain};
-use punctual_enforce::enforcer::{Serving, ServingThread, now};
+use punctual_enforce::clock::now;
+use punctual_enforce::enforcer::{Serving, ServingThread};
 use punctual_enforce::journal::Identity;
 use punctual_enforce::unit::UnitThreads;
 use punctual_linux::os::sched;
