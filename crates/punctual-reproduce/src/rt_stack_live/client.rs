@@ -12,24 +12,17 @@ use punctual_linux::os::sched::{self, Attributes};
 use punctual_model::Histogram;
 use punctual_sched::Duration;
 
-use super::lab::keep_from_vcpus;
+use super::affinity::keep_from_vcpus;
+use super::echo::{FIRST, echo_once};
+use super::memcached::{KEY_BYTES, SETS, VALUE_BYTES};
 use super::sip::Caller;
-use crate::error::Error;
 
 /// The priority of who asks, who is never short of processor time (s.6.1).
 const PRIORITY: u32 = 50;
 /// How long an answer is waited for; the question counts as lost then.
 const PATIENCE: StdDuration = StdDuration::from_secs(1);
-/// How long a server that has booted may take to answer at all.
-const FIRST: StdDuration = StdDuration::from_secs(30);
-/// Bytes of a question and its answer.
-const BYTES: usize = 64;
-/// Values that memcached keeps, and the lengths of them and their keys (s.6.7.2).
+/// Values that memcached keeps (s.6.7.2).
 const KEYS: u64 = 100;
-pub(super) const KEY_BYTES: usize = 64;
-pub(super) const VALUE_BYTES: usize = 1024;
-/// One in so many requests to memcached sets a value; the others get one.
-pub(super) const SETS: u64 = 10;
 
 /// Who asks one server.
 pub(super) enum Client {
@@ -197,45 +190,6 @@ impl Drop for Urgent {
             let _ = sched::set_affinity(0, before);
         }
     }
-}
-
-/// Sends a numbered question and waits for its own answer.
-fn echo_once(socket: &UdpSocket, number: u64) -> io::Result<()> {
-    let mut question = [0; BYTES];
-    question[..8].copy_from_slice(&number.to_le_bytes());
-    socket.send(&question)?;
-    let mut answer = [0; BYTES];
-    loop {
-        let bytes = socket.recv(&mut answer)?;
-        // What comes late answers an older one.
-        if bytes == BYTES && answer == question {
-            return Ok(());
-        }
-    }
-}
-
-/// Waits until an echo answers.
-///
-/// # Errors
-/// It does not.
-pub(super) fn wait_for_echo(server: SocketAddr, stop: Stop) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::Lab(format!("no socket: {error}"));
-    let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
-    socket.connect(server).map_err(failed)?;
-    socket.set_read_timeout(Some(StdDuration::from_millis(300))).map_err(failed)?;
-    let give_up = Instant::now() + FIRST;
-    let mut number = 0;
-    while echo_once(&socket, number).is_err() {
-        number += 1;
-        if stop() {
-            return Err(Error::Interrupted);
-        }
-        if Instant::now() > give_up {
-            return Err(Error::Lab(format!("the server at {server} does not answer")));
-        }
-        std::thread::sleep(StdDuration::from_millis(50));
-    }
-    Ok(())
 }
 
 /// Connects to a server that may not listen yet: it starts when its guest has booted.

@@ -26,7 +26,9 @@ use punctual_vm::image::{self, Image};
 use punctual_vm::qemu::{self, Accelerator, Network, SwitchPort, Vm, VmSpec};
 use punctual_vm::workload;
 
-use super::Path;
+use super::affinity::keep_from_vcpus;
+use super::echo::wait_for_echo;
+use super::path::Path;
 use crate::error::Error;
 use crate::target::LiveOptions;
 
@@ -157,7 +159,7 @@ impl<'a> Lab<'a> {
             Path::Virtio | Path::VhostUser => self.with_card(path),
             Path::Interrupts | Path::ExtendedIdle => self.with_sockets(path),
         }?;
-        super::client::wait_for_echo(server.echo, self.options.stop)?;
+        wait_for_echo(server.echo, self.options.stop)?;
         Ok(server)
     }
 
@@ -380,20 +382,6 @@ const IDLE_POLL_US: u64 = 12_000;
 /// How long the thread that makes a guest's calls waits for the next call of a service, with extended idle.
 const CALLS_POLL: Duration = Duration::from_us(200);
 
-/// Puts a thread under `SCHED_FIFO`, on the processors that RT VMs do not have: the kernel would move it to
-/// the vCPU's while somebody more urgent, such as who asks, has the other one.
-pub(super) fn keep_from_vcpus(thread: i32, priority: u32) {
-    let online = preflight::online();
-    if let Some((_, others)) = online.split_last()
-        && !others.is_empty()
-    {
-        // A thread of QEMU's pool may have ended.
-        let _ = sched::set_affinity(thread, others);
-    }
-    // Without rights it is in the fair class, and the results show it.
-    let _ = sched::set_attributes(thread, &Attributes::fifo(priority));
-}
-
 fn stopped<'a>(options: &'a LiveOptions<'_>) -> impl Fn(image::Error) -> Error + 'a {
     |error| if (options.stop)() { Error::Interrupted } else { Error::Lab(error.to_string()) }
 }
@@ -441,16 +429,6 @@ impl Server {
             let _ = kill_process(pid, signal);
         }
     }
-}
-
-/// A program on the processors that RT VMs do not have, in the fair class, for it may never sleep.
-pub(super) fn of_others(program: &FilePath) -> Command {
-    let online = preflight::online();
-    let others = online.split_last().map(|(_, others)| others).filter(|others| !others.is_empty());
-    let list: Vec<String> = others.unwrap_or(&online).iter().map(usize::to_string).collect();
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", &list.join(",")]).arg(program);
-    command
 }
 
 /// Waits until a program has ended by itself.

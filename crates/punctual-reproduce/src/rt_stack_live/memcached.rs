@@ -9,9 +9,9 @@ use std::time::Duration as StdDuration;
 use punctual_linux::child;
 use punctual_vm::image::programs;
 
-use super::client::{KEY_BYTES, SETS, VALUE_BYTES};
-use super::lab::{ADDRESS, Extra, Running, of_others, wait_for_end};
-use super::{CONCURRENCY, Generated};
+use super::affinity::of_others;
+use super::generator::{CONCURRENCY, Generated};
+use super::lab::{ADDRESS, Extra, Running, wait_for_end};
 use crate::error::Error;
 use crate::target::LiveOptions;
 
@@ -49,6 +49,12 @@ const GENERATOR: [(&str, &str); 4] = [
 const ARGUMENTS: &str = "-u root -m 64 -t 1 -U 0";
 /// The guest's priority of it; without one it waits for all that the guest's kernel does beside.
 const GUEST_PRIORITY: u32 = 40;
+
+/// Lengths of keys and values (s.6.7.2).
+pub(super) const KEY_BYTES: usize = 64;
+pub(super) const VALUE_BYTES: usize = 1024;
+/// One in so many requests to memcached sets a value; the others get one.
+pub(super) const SETS: u64 = 10;
 
 /// Where Debian's programs are on the host.
 pub(super) struct Programs {

@@ -5,9 +5,13 @@
 //! still, and paths take turns, so what else happens on the machine meets all of them. Guests may be
 //! translated, and processors be few: only ratios to `virtio` are comparable with the thesis.
 
+mod affinity;
 mod client;
+mod echo;
+mod generator;
 mod lab;
 mod memcached;
+mod path;
 mod sip;
 
 use std::time::Instant;
@@ -24,75 +28,12 @@ use crate::reproduction::{Outcome, Table};
 use crate::rt_stack::{predict, predict_many};
 use crate::target::LiveOptions;
 use client::{Asked, Client, Stream};
+use generator::{CONCURRENCY, Generated, Generator};
 use lab::{Lab, Server};
+use path::Path;
 
 /// The experiments, in order.
 pub const EXPERIMENTS: [&str; 4] = ["requests", "memcached", "sip", "scale"];
-
-/// How many requests or calls a load generator has under way at once.
-const CONCURRENCY: u32 = 4;
-
-/// A way of packets to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// A VM with a virtio card on a TAP, moved by QEMU.
-    Virtio,
-    /// A VM with a virtio card at a port of our switch.
-    VhostUser,
-    /// A VM whose socket calls the host makes, told of messages by interrupts.
-    Interrupts,
-    /// The same; the guest's idle processor looks for messages itself.
-    ExtendedIdle,
-    /// A process in a network namespace.
-    Container,
-    /// A process of the host.
-    Process,
-}
-
-impl Path {
-    const ALL: [Path; 6] =
-        [Path::Virtio, Path::VhostUser, Path::Interrupts, Path::ExtendedIdle, Path::Container, Path::Process];
-
-    fn title(self) -> &'static str {
-        match self {
-            Path::Virtio => "virtio, QEMU",
-            Path::VhostUser => "virtio, our switch",
-            Path::Interrupts => "sockets, interrupts",
-            Path::ExtendedIdle => "sockets, extended idle",
-            Path::Container => "container",
-            Path::Process => "process",
-        }
-    }
-
-    /// In the names of measures.
-    fn name(self) -> String {
-        self.title().replace([' ', ','], "_")
-    }
-
-    /// Its path in the model.
-    fn model(self) -> &'static str {
-        match self {
-            Path::Virtio | Path::VhostUser => "virtio",
-            Path::Interrupts => "outsourcing",
-            Path::ExtendedIdle => "rt-outsourcing",
-            Path::Container => "container",
-            Path::Process => "process",
-        }
-    }
-
-    /// Mean, 99 % quantile and deviation that the thesis prints for it, beside two heavy receivers.
-    fn thesis(self, paper: &RtStack) -> Option<[f64; 3]> {
-        let of = match self {
-            Path::Virtio => paper.loaded.get("vanilla"),
-            Path::VhostUser => None,
-            Path::Interrupts => paper.techniques.get("virtual-interrupts"),
-            Path::ExtendedIdle => paper.loaded.get("outsourcing"),
-            Path::Container => paper.containers.get("threaded"),
-            Path::Process => paper.loaded.get("host"),
-        };
-        of.copied()
-    }
-}
 
 /// What was measured of a path, alone or beside receivers.
 #[derive(Clone, Default)]
@@ -387,15 +328,6 @@ fn received(of: &Measured) -> f64 {
     of.received_bytes as f64 * 8e3 / of.elapsed.as_ns().max(1) as f64
 }
 
-/// What a load generator counted.
-#[derive(Clone, Debug, PartialEq)]
-struct Generated {
-    /// Requests or calls in a second.
-    per_second: f64,
-    /// What else it tells, by [`Generator::told`].
-    cells: Vec<String>,
-}
-
 /// A real server: what it is called, and what a load generator tells of it.
 struct Application<'a> {
     id: &'static str,
@@ -404,17 +336,6 @@ struct Application<'a> {
     beside: Beside,
     client: &'a dyn Fn(&Server) -> std::io::Result<Client>,
     generator: Option<Generator<'a>>,
-}
-
-/// A load generator.
-struct Generator<'a> {
-    /// Its name, and what it asks for.
-    title: &'static str,
-    /// What it counts, and what else it tells.
-    unit: &'static str,
-    told: [&'static str; 2],
-    /// Lets it ask a server for so many seconds.
-    generate: &'a dyn Fn(&Server, u64) -> Result<Generated, Error>,
 }
 
 /// Requests to a real memcached, one set to nine gets: s.6.7.2.
