@@ -51,7 +51,7 @@ pub enum Notice {
         /// Why.
         error: ParamError,
     },
-    /// What a domain's guest tells of its jobs is not to be trusted, or is not there.
+    /// The reports of a domain's guest are wrong or missing.
     Guest {
         /// The domain.
         domain: String,
@@ -104,7 +104,7 @@ impl fmt::Display for Notice {
             ),
             Notice::WrongClock { domain, ppm } => write!(
                 f,
-                "the clock of domain `{domain}` ran {:.1} % too {}: what it tells of its tasks is wrong by \
+                "the clock of domain `{domain}` ran {:.1} % too {}: the times in its reports are wrong by \
                  as much",
                 ppm.unsigned_abs() as f64 / 1e4,
                 if *ppm > 0 { "fast" } else { "slow" }

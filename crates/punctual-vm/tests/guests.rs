@@ -59,7 +59,7 @@ fn lines(replies: &[Reply]) -> Vec<u8> {
     out
 }
 
-/// What an honest guest tells.
+/// The replies of an honest guest.
 fn honest() -> Vec<Reply> {
     let jobs = |period_ns: u64| -> Vec<JobTimes> {
         let times = |release_ns| JobTimes {

@@ -231,7 +231,7 @@ fn a_run_that_is_interrupted_prints_what_was_measured_and_what_was_put_back() {
         for domain in 0..2 {
             let jobs = &results["domains"][domain]["jobs"];
             let count = |key: &str| jobs[key].as_u64().expect("a count");
-            // One is released every 20 ms; the guest tells once a second.
+            // One is released every 20 ms; the guest reports once a second.
             judge!((50..=length_ns.div_ceil(20_000_000)).contains(&count("released")), "{jobs}");
             judge!(count("completed") + 5 >= count("released"), "{jobs}");
             judge!(count("missed") < 20, "{jobs}");

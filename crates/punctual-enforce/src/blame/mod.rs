@@ -1,8 +1,8 @@
-//! Why jobs of a live run were late, found out after the run.
+//! Why jobs of a live run were late, computed after the run.
 //!
-//! Three things are laid on one axis of time: what enforcers saw look by look (`supply.rs`), what guests told
-//! of their jobs (`jobs.rs`), and what the observer saw beside them (`scans.rs`). The parts of a job's
-//! response time add up to it; what is not known is called unknown.
+//! Three sources are put on one time line: the looks of enforcers (`supply.rs`), the jobs that guests
+//! reported (`jobs.rs`), and the observer's samples of other threads (`scans.rs`). The parts of a job's
+//! response time add up to it; time without a known cause is called unknown.
 
 mod jobs;
 mod scans;

@@ -55,7 +55,7 @@ pub struct Piece {
 /// A unit of the pool, as the driver numbers them.
 #[derive(Clone, Debug, Default)]
 pub struct UnitWork {
-    /// When its guest had jobs; `None` where no guest tells, and nobody is to be blamed for.
+    /// When its guest had jobs; `None` if no guest reports jobs, so that no job of it is explained.
     pub ready: Option<Spans>,
 }
 

@@ -1,5 +1,5 @@
-//! What each unit of a pool was delivered, whether or not its guest tells anything: while a run is under way,
-//! for `punctual top`, and afterwards, for its results.
+//! What each unit of a pool was delivered, whether or not its guest reports anything: during a run for
+//! `punctual top`, and afterwards for the results.
 
 use punctual_model::results::Delivery;
 use punctual_sched::Duration;

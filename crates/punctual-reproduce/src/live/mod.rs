@@ -127,7 +127,7 @@ impl Target for ThisMachine<'_> {
     }
 }
 
-/// Results in which every guest told what it measured.
+/// The results, if no guest failed.
 fn trusted(results: Results) -> Result<Results, Error> {
     let mut domains = results.domains.iter();
     if let Some((domain, verdict)) = domains.find_map(|domain| Some((domain, domain.verdict.as_ref()?))) {

@@ -11,7 +11,7 @@ pub(super) const CONCURRENCY: u32 = 4;
 pub(super) struct Generated {
     /// Requests or calls in a second.
     pub(super) per_second: f64,
-    /// What else it tells, by [`Generator::told`].
+    /// Its other figures, in the order of [`Generator::told`].
     pub(super) cells: Vec<String>,
 }
 
@@ -19,8 +19,9 @@ pub(super) struct Generated {
 pub(super) struct Generator<'a> {
     /// Its name, and what it asks for.
     pub(super) title: &'static str,
-    /// What it counts, and what else it tells.
+    /// What it counts.
     pub(super) unit: &'static str,
+    /// The names of its other figures.
     pub(super) told: [&'static str; 2],
     /// Lets it ask a server for so many seconds.
     pub(super) generate: &'a dyn Fn(&Server, u64) -> Result<Generated, Error>,

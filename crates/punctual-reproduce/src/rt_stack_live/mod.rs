@@ -328,7 +328,7 @@ fn received(of: &Measured) -> f64 {
     of.received_bytes as f64 * 8e3 / of.elapsed.as_ns().max(1) as f64
 }
 
-/// A real server: what it is called, and what a load generator tells of it.
+/// A real server, with the client and the load generator that measure it.
 struct Application<'a> {
     id: &'static str,
     /// What is timed, by our client.

@@ -9,7 +9,7 @@ pub(super) enum Path {
     Virtio,
     /// A VM with a virtio card at a port of our switch.
     VhostUser,
-    /// A VM whose socket calls the host makes, told of messages by interrupts.
+    /// A VM whose socket calls the host makes; interrupts announce messages.
     Interrupts,
     /// The same; the guest's idle processor looks for messages itself.
     ExtendedIdle,

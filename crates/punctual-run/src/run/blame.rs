@@ -15,7 +15,7 @@ use punctual_linux::os::load::Load;
 
 /// What is found out of a pool of the host.
 pub(super) struct Explained {
-    /// Tasks whose guests told of their jobs.
+    /// Tasks whose guests reported their jobs.
     pub tasks: HashMap<TaskIx, TaskExplanation>,
     /// By processor of the pool.
     pub disturbances: Vec<Disturbance>,

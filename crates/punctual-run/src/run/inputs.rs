@@ -59,7 +59,7 @@ pub struct Interface {
     pub ethernet: [u8; 6],
     /// The IPv4 address with the length of its prefix; the project's guest takes it.
     pub address: String,
-    /// The network's MTU, of which the guest is told.
+    /// The network's MTU, which the device reports to the guest.
     pub mtu: Option<u32>,
 }
 

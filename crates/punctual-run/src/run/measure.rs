@@ -58,7 +58,7 @@ pub(super) struct Measurement {
     pub verdicts: Vec<Option<GuestVerdict>>,
     /// By unit name: processor time within the run. A vCPU whose thread was replaced comes again.
     pub cpu_time: Vec<(String, Duration)>,
-    /// What guests told of their tasks.
+    /// The guests' reports of their tasks.
     pub told: Vec<Told>,
     /// What ends of flows and parts of chains did.
     pub flows: Vec<FlowReport>,
@@ -70,7 +70,7 @@ pub(super) struct Measurement {
     pub stopped: bool,
 }
 
-/// What a guest told of its tasks, in the same order.
+/// A guest's report of its tasks, in the same order.
 pub(super) struct Told {
     pub domain: DomainIx,
     pub tasks: Vec<(TaskIx, protocol::Task)>,
@@ -354,7 +354,7 @@ impl Watch<'_, '_> {
 }
 
 impl Measurement {
-    /// Adds what a guest had told of these tasks on the way, `elapsed_ns` after the start.
+    /// Adds what a guest had reported of these tasks during the run, `elapsed_ns` after the start.
     fn add_told(
         &mut self,
         tasks: &[(TaskIx, protocol::Task)],
@@ -394,7 +394,7 @@ impl Measurement {
         self.told.push(Told { domain: ix, tasks: tasks.to_vec(), jobs: measurement.tasks });
     }
 
-    /// Adds the verdict on a domain whose guest failed. What the guest did not tell of was missed.
+    /// Adds the verdict on a domain whose guest failed. Jobs without a report were missed.
     fn judge(&mut self, host: &Host, running: &mut RunningDomain, failed: &ClientError) {
         let fault = failed.fault();
         for (ix, task) in &running.tasks {

@@ -88,7 +88,7 @@ struct Awaited<'scope, 'd> {
 pub(super) struct Arrived<'d> {
     pub ix: DomainIx,
     pub tasks: &'d [(TaskIx, protocol::Task)],
-    /// What the guest told on the way.
+    /// The guest's reports during the run.
     pub progress: Arc<Progress>,
     pub report: Result<GuestReport, ClientError>,
 }

@@ -32,8 +32,8 @@ pub struct Measurements {
     pub notices: Vec<Notice>,
     /// The changes that [`crate::config::RunConfig::apply`] asked for and that could not be made.
     pub unchanged: Vec<ChangeError>,
-    /// Was it ended early? Then the results are of the time until then, and count of the guests' jobs what
-    /// the guests had told by then.
+    /// Was it ended early? Then the results are of the time until then, and count the jobs that the guests
+    /// had reported by then.
     pub stopped: bool,
 }
 

@@ -119,7 +119,7 @@ fn add_supply(host: &Host, done: &PoolReport, guests: &[PoolGuest], events: &mut
     }
 }
 
-/// The guests, and one that always has work for each unit whose guest tells of no jobs.
+/// The guests, and one that always has work for each unit whose guest reports no jobs.
 fn with_silent(guests: &[PoolGuest], names: &[String], window: Span) -> Vec<PoolGuest> {
     let tells = |name: &String| {
         guests.iter().any(|guest| !guest.jobs.is_empty() && guest.vcpus.iter().any(|(vcpu, _)| vcpu == name))
@@ -141,7 +141,7 @@ fn with_silent(guests: &[PoolGuest], names: &[String], window: Span) -> Vec<Pool
     guests.iter().cloned().chain(silent).collect()
 }
 
-/// The jobs that a guest told of, and what its single vCPU executes when it runs.
+/// The jobs that a guest reported, and what its single vCPU executes when it runs.
 fn add_jobs(host: &Host, told: &Told, guest: &PoolGuest, events: &mut Events) {
     let window = events.window;
     for job in &guest.jobs {

@@ -56,7 +56,7 @@ pub enum Network {
         port: SwitchPort,
         /// The Ethernet address.
         ethernet: String,
-        /// The MTU of which the guest is told.
+        /// The MTU that the device reports to the guest.
         mtu: Option<u32>,
     },
 }

@@ -1,7 +1,7 @@
-//! What a guest tells of a run, checked against the jobs that its tasks release.
+//! A guest's reports of a run, checked against the jobs that its tasks release.
 //!
-//! The host draws the same jobs as the guest, so a guest cannot invent one, leave one out in silence, or tell
-//! of one before its release.
+//! The host draws the same jobs as the guest, so a guest cannot invent one, omit one unnoticed, or report one
+//! before its release.
 
 use punctual_guest::protocol::{FlowReport, JobTimes, RunResult, SERVED_JOBS_MAX, Task, TaskProgress, Work};
 use punctual_jobs::{Job, JobStream};
@@ -9,8 +9,8 @@ use punctual_jobs::{Job, JobStream};
 use super::error::ProtocolError;
 use super::flows;
 
-/// A guest's clock may be wrong by this part of the time, and by [`EARLY_NS`]: more than a clock that a
-/// warning tells of, and too little to tell of jobs that are far in the future.
+/// A guest's clock may be wrong by this part of the time, and by [`EARLY_NS`]: more than the error that
+/// causes a warning, and too little to report jobs that are far in the future.
 const EARLY_PART: u64 = 4;
 /// See [`EARLY_PART`].
 const EARLY_NS: u64 = 100_000_000;
@@ -31,7 +31,7 @@ pub struct TaskJobs {
 pub(super) struct RunChecks {
     duration_ns: u64,
     tasks: Vec<TaskChecks>,
-    /// Flows and chains that it is yet to tell of.
+    /// Flows and chains that are not reported yet.
     owners: Vec<u16>,
     flows: Vec<FlowReport>,
 }
@@ -77,7 +77,8 @@ impl RunChecks {
         Ok(())
     }
 
-    /// Jobs that the guest tells of, `elapsed_ns` after the run's start by our clock: after its end, then.
+    /// Checks jobs that the guest reports `elapsed_ns` after the run's start by our clock. The run must be
+    /// over then.
     pub fn jobs(&mut self, task: usize, jobs: &[JobTimes], elapsed_ns: u64) -> Result<(), ProtocolError> {
         self.is_over(elapsed_ns)?;
         let (duration_ns, tasks) = (self.duration_ns, self.tasks.len());
@@ -87,7 +88,7 @@ impl RunChecks {
         jobs.iter().try_for_each(|job| checks.add(task, *job, duration_ns))
     }
 
-    /// What the guest tells of a flow or chain, each once; see [`RunChecks::jobs`].
+    /// Checks the report of a flow or chain, one for each; see [`RunChecks::jobs`].
     pub fn flow(&mut self, report: FlowReport, elapsed_ns: u64) -> Result<(), ProtocolError> {
         self.is_over(elapsed_ns)?;
         let owner = report.owner;
@@ -102,8 +103,8 @@ impl RunChecks {
         Ok(())
     }
 
-    /// The end of the report: what every task and flow did. Jobs that were not told of are there, and were
-    /// never started; their number.
+    /// The end of the report: what every task and flow did. Jobs without a report are included as never
+    /// started; their number.
     pub fn finish(
         mut self,
         result: &RunResult,
@@ -189,7 +190,7 @@ impl TaskChecks {
         Ok(())
     }
 
-    /// Adds the jobs that were released and not told of; returns how many of them were due.
+    /// Adds the jobs that were released and not reported; returns how many of them were due.
     fn add_untold(&mut self, duration_ns: u64) -> u64 {
         let Some((stream, mut job)) = self.next else { return 0 };
         let mut untold = 0;

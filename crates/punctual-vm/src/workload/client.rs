@@ -36,8 +36,7 @@ pub struct GuestMeasurement {
     pub overrun_ns: u64,
     /// By task, in the order of the run.
     pub tasks: Vec<TaskJobs>,
-    /// Jobs that were due and that the guest did not tell of. They are among the tasks' jobs, as ones that
-    /// never started.
+    /// Jobs that were due and that the guest did not report. The tasks' jobs include them as never started.
     pub untold: u64,
     /// What it sent and answered.
     pub flows: Vec<FlowReport>,
@@ -75,8 +74,9 @@ impl Progress {
         self.told_ns.load(Ordering::Relaxed)
     }
 
-    /// Until when the guest has told of every job that had finished, since the run's start. It is the time of
-    /// the report before the last one: the guest counted for its last report some time before that arrived.
+    /// The time since the run's start up to which the guest has reported every job that had finished. It is
+    /// the time of the report before the last one: the guest counted for its last report some time before
+    /// that report arrived.
     pub fn settled_ns(&self) -> u64 {
         self.told_before_ns.load(Ordering::Relaxed)
     }

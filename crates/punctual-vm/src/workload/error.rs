@@ -36,7 +36,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// What is wrong with what the guest tells.
+    /// The kind of fault, for the domain's verdict.
     pub fn fault(&self) -> GuestFault {
         match self {
             ClientError::Timeout { .. } | ClientError::Channel(_) | ClientError::Refused(_) => {
@@ -47,7 +47,7 @@ impl ClientError {
     }
 }
 
-/// Why there is no conversation with a guest any more.
+/// Why the channel of a guest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// It closed the channel.
@@ -59,7 +59,7 @@ pub enum ChannelError {
     /// A request cannot be written.
     #[error("the guest cannot be asked {doing}: {source}")]
     Send {
-        /// What it was to be asked to do.
+        /// What it would have been asked to do.
         doing: &'static str,
         /// What the system says.
         source: io::Error,
@@ -69,13 +69,13 @@ pub enum ChannelError {
     Failed(#[source] io::Error),
 }
 
-/// How a conversation with a guest broke its rules.
+/// How a guest, or the caller, violated the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// A line is no reply.
+    /// A line is not a reply.
     #[error("the guest does not speak the protocol: {0}")]
     Malformed(#[source] MalformedLine),
-    /// The guest program is another one.
+    /// The guest program has another version of the protocol.
     #[error(
         "the guest program speaks version {guest} of the protocol, this is version {VERSION}: it was built \
          from other sources"
@@ -108,26 +108,26 @@ pub enum ProtocolError {
     #[error("the guest's result has lost jobs")]
     LostJobs,
     /// Jobs belong to no task.
-    #[error("the guest tells of task {task}, but there are {tasks}")]
+    #[error("the guest reports jobs of task {task}, but it has {tasks} tasks")]
     UnknownTask {
         /// The number that the guest gave.
         task: usize,
         /// How many tasks it was given.
         tasks: usize,
     },
-    /// It tells of a job that is not released, or not yet.
-    #[error("the guest tells of a job of task {task} that is not released")]
+    /// It reports a job that is not released, or not yet.
+    #[error("the guest reports a job of task {task} that is not released")]
     NotReleased {
         /// The task.
         task: usize,
     },
-    /// It tells of a flow or chain that it has no part of, or twice.
-    #[error("the guest tells of flow number {owner}, which it has no part of, or of which it has told")]
+    /// It reports a flow or chain in which it takes no part, or reports one twice.
+    #[error("the guest reports flow number {owner}, in which it takes no part, or reports it twice")]
     UnknownFlow {
         /// The number.
         owner: u16,
     },
-    /// What it tells of a flow or chain contradicts itself.
+    /// Its report of a flow or chain contradicts itself.
     #[error("the guest's latencies of flow number {owner} are wrong: {reason}")]
     Flow {
         /// The number.
@@ -135,33 +135,33 @@ pub enum ProtocolError {
         /// What is wrong.
         reason: String,
     },
-    /// It tells of another release than the job has.
+    /// It reports another release than the job has.
     #[error(
-        "the guest tells of a job of task {task} that was released at {told_ns} ns; it is released at \
+        "the guest reports a job of task {task} that was released at {told_ns} ns; it is released at \
          {is_ns} ns"
     )]
     Release {
         /// The task.
         task: usize,
-        /// What the guest says, since the run's start.
+        /// The release in the report, since the run's start.
         told_ns: u64,
         /// When the job is released.
         is_ns: u64,
     },
     /// A task worked longer than it can have.
-    #[error("the guest tells of more work of task {task} than fits the run")]
+    #[error("the guest reports more work of task {task} than fits the run")]
     Executed {
         /// The task.
         task: usize,
     },
-    /// It tells the end of a run that goes on.
-    #[error("the guest tells of the end of a run that is not over")]
+    /// It reports the end of a run that is not over.
+    #[error("the guest reports the end of a run that is not over")]
     Early,
     /// The times of a job contradict each other or the run.
     #[error(transparent)]
     Job(LimitError),
     /// A job started before its predecessor was finished, or fewer are finished than before.
-    #[error("what the guest tells of the jobs of task {task} is out of order")]
+    #[error("the guest reports jobs of task {task} out of order")]
     Disorder {
         /// The task.
         task: usize,

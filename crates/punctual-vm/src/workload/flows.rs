@@ -171,7 +171,7 @@ fn traffic(of: Traffic) -> protocol::Traffic {
     }
 }
 
-/// A distribution that a guest told.
+/// A distribution that a guest reported.
 ///
 /// # Errors
 /// When its numbers contradict each other.

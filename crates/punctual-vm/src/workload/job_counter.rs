@@ -16,13 +16,13 @@ pub struct JobCounts {
     /// Deadlines missed: jobs that were finished late, and jobs that were due and not finished at the last
     /// report.
     pub missed: u64,
-    /// Jobs that are due and of which the guest has not told yet whether they are finished.
+    /// Jobs that are due and of which the guest has not yet reported whether they are finished.
     pub untold: u64,
 }
 
 /// Counts a domain's jobs: the guest reports which are finished, the task set says which are due.
 ///
-/// Of a guest that gets no processor time, and so reports nothing, the jobs not told of grow.
+/// If a guest gets no processor time, it reports nothing, and the number of unreported jobs grows.
 #[derive(Debug)]
 pub struct JobCounter {
     progress: Arc<Progress>,
@@ -34,7 +34,7 @@ pub struct JobCounter {
 struct Deadlines {
     /// Up to now.
     now: Due,
-    /// Up to when the guest has told of everything.
+    /// Up to the time until which the guest has reported everything.
     settled: Due,
 }
 
@@ -118,7 +118,7 @@ mod tests {
         tell(3, 2, 270);
         assert_eq!(jobs(280), (3, 2, 0));
         assert_eq!(jobs(480), (3, 2, 2));
-        // At 270 the next job was not due; at 490 two more were, and the guest told of none of them since.
+        // At 270 the next job was not due; at 490 two more were, and the guest has reported none of them.
         tell(3, 2, 490);
         assert_eq!(jobs(490), (3, 2, 2));
         tell(3, 2, 500);

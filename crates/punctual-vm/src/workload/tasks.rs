@@ -56,8 +56,8 @@ pub fn of_domain(
     Ok(tasks)
 }
 
-/// The counts of a task's jobs `elapsed_ns` after the start of a run, when its guest told how many jobs were
-/// finished, and how many of them late. When the jobs started and ended is not known.
+/// The counts of a task's jobs `elapsed_ns` after the start of a run, from its guest's report of how many
+/// jobs were finished, and how many of them late. When the jobs started and ended is not known.
 pub fn stats_so_far(task: &protocol::Task, (finished, late): (u64, u64), elapsed_ns: u64) -> JobStats {
     let (Some(stream), Some(deadline_ns)) = (task.work.job_stream(), task.deadline_ns) else {
         return JobStats::default();
