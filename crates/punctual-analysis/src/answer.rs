@@ -51,27 +51,49 @@ impl Answer {
     }
 }
 
-/// Why something does not hold. Displayed as a phrase: "misses by ... with ...".
+/// Why something does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refutation {
     pub pattern: Pattern,
     /// By when a deadline has been missed, or a budget has not been delivered.
     pub missed_by: Instant,
+    /// The job ends at least so much later than its deadline; `None` where nothing is known about that.
+    pub late_min: Option<Duration>,
     /// At least one of these tasks has missed a deadline; empty for a budget.
     pub one_of: Vec<TaskIx>,
 }
 
 impl Refutation {
     pub(crate) fn synchronous(one_of: Vec<TaskIx>, missed_by: Duration) -> Self {
-        Refutation { pattern: Pattern::Synchronous, missed_by: Instant::ZERO + missed_by, one_of }
+        Refutation {
+            pattern: Pattern::Synchronous,
+            missed_by: Instant::ZERO + missed_by,
+            late_min: None,
+            one_of,
+        }
+    }
+
+    /// The same with what is known about how late the job ends.
+    #[must_use]
+    pub(crate) fn late(self, late_min: Option<Duration>) -> Self {
+        Refutation { late_min: late_min.filter(|late| !late.is_zero()), ..self }
     }
 
     pub(crate) fn all_busy(period: Duration) -> Self {
-        Refutation { pattern: Pattern::AllBusy, missed_by: Instant::ZERO + period, one_of: Vec::new() }
+        Refutation {
+            pattern: Pattern::AllBusy,
+            missed_by: Instant::ZERO + period,
+            late_min: None,
+            one_of: Vec::new(),
+        }
     }
 
     fn counter_example(&self) -> CounterExample {
-        CounterExample { pattern: self.pattern.to_string(), missed_by_ns: self.missed_by.as_ns() }
+        CounterExample {
+            pattern: self.pattern.to_string(),
+            missed_by_ns: self.missed_by.as_ns(),
+            late_min_ns: self.late_min.map(Duration::as_ns),
+        }
     }
 
     /// The host with synchronous releases, for as long as it takes to miss.

@@ -123,7 +123,8 @@ impl Findings {
             Work::Hog { .. } => return,
         };
         let answer = if cost > deadline {
-            let answer = Answer::Refuted(Refutation::synchronous(vec![task], deadline));
+            let answer =
+                Answer::Refuted(Refutation::synchronous(vec![task], deadline).late(Some(cost - deadline)));
             TaskAnswer { deadline, answer, dominant: None, test: Test::CostBeyondDeadline }
         } else {
             TaskAnswer { deadline, answer, dominant, test }

@@ -11,28 +11,80 @@ use crate::demand::{Demand, fixed_point, requested};
 use crate::overhead::Decisions;
 use crate::supply::Supply;
 
+/// How many jobs of a busy period are looked at: beyond them no bound is given.
+const JOBS_MAX: u64 = 2_000;
+
+/// A job that has not ended after so many times the time to its deadline is taken for one that never ends.
+const LATE_FACTOR_MAX: u64 = 16;
+
 /// Worst response time of `task` below `more_urgent` on a processor of its own, the scheduler's own time
-/// included; `None` beyond `limit`. With a limit of at most the task's period and without scheduling costs it
-/// is exact: synchronous release attains it.
+/// included; `None` beyond `limit`. Without scheduling costs it is exact: synchronous release attains it.
 pub fn response(
     task: &Demand,
     more_urgent: &[Demand],
     costs: &Decisions,
     limit: Duration,
 ) -> Option<Duration> {
-    fixed_point(task.cost, limit, |w| task.cost + requested(more_urgent, w) + costs.within(w))
+    worst(task, limit, |jobs, w| task.cost * jobs + requested(more_urgent, w) + costs.within(w))
 }
 
-/// Worst response time of `task` below `more_urgent` in a supply; `None` beyond `limit`, which is at most the
-/// task's period.
+/// Worst response time of `task` below `more_urgent` in a supply; `None` beyond `limit`.
 pub(crate) fn response_in_supply(
     task: &Demand,
     more_urgent: &[Demand],
     supply: &Supply,
     limit: Duration,
 ) -> Option<Duration> {
-    let start = supply.time_for(task.cost);
-    fixed_point(start, limit, |w| supply.time_for(task.cost + requested(more_urgent, w)))
+    worst(task, limit, |jobs, w| supply.time_for(task.cost * jobs + requested(more_urgent, w)))
+}
+
+/// The worst response time of all jobs of the busy period that begins with a synchronous release, as long as
+/// none exceeds `limit`. `step` takes a number of jobs of `task` and a time, and returns how long these jobs
+/// take if more urgent work arrives until then. Jobs of a task are done in the order of their releases.
+///
+/// With a limit of at most the period, the first job ends the busy period (Joseph & Pandya 1986). Beyond the
+/// period, any later one may be the worst (Lehoczky, *Fixed Priority Scheduling of Periodic Task Sets with
+/// Arbitrary Deadlines*, RTSS 1990).
+fn worst(task: &Demand, limit: Duration, step: impl Fn(u64, Duration) -> Duration) -> Option<Duration> {
+    let (mut end, mut worst) = (task.cost, Duration::ZERO);
+    for jobs in 1..=JOBS_MAX {
+        let release = task.period * (jobs - 1);
+        end = fixed_point(end, release + limit, |w| step(jobs, w))?;
+        worst = worst.max(end.saturating_sub(release));
+        if end <= release + task.period {
+            return Some(worst);
+        }
+    }
+    None
+}
+
+/// A deadline that is missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Miss {
+    /// From the start.
+    pub(crate) due: Duration,
+    /// The job ends at least so much later; `None` when it may never end.
+    pub(crate) late_min: Option<Duration>,
+}
+
+/// The first job of `task` that misses its deadline below `more_urgent` after a synchronous release, on a
+/// processor of its own.
+pub(crate) fn first_miss(task: &Demand, more_urgent: &[Demand]) -> Option<Miss> {
+    let mut end = task.cost;
+    for jobs in 1..=JOBS_MAX {
+        let release = task.period * (jobs - 1);
+        let due = release + task.deadline;
+        let step = |w| task.cost * jobs + requested(more_urgent, w);
+        let Some(found) = fixed_point(end, due, step) else {
+            let late = fixed_point(due, due * LATE_FACTOR_MAX, step);
+            return Some(Miss { due, late_min: late.map(|end| end - due) });
+        };
+        if found <= release + task.period {
+            return None;
+        }
+        end = found;
+    }
+    None
 }
 
 /// A server on a processor of fixed-priority servers, as its tasks see it.

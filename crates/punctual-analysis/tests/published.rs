@@ -5,15 +5,17 @@ use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
 use punctual_analysis::resource::{Inside, holds, smallest_budget};
 use punctual_analysis::supply::Supply;
+use punctual_analysis::{Answer, answers};
 use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings};
 use punctual_analysis::{analyse, edf, global_edf, global_fixed_priority};
 use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
-use punctual_model::host::Parent;
+use punctual_model::host::{Arrival, Parent, Work};
 use punctual_model::index::PoolIx;
 use punctual_sched::{Duration, UnitParams};
 use punctual_sim::simulate;
 use punctual_testkit::hosts::*;
+use punctual_testkit::random::Random;
 
 fn ns(n: u64) -> Duration {
     Duration::from_ns(n)
@@ -34,6 +36,57 @@ fn response_times_are_those_of_schedcat() {
     let times: Vec<_> =
         (0..4).map(|i| response(&tasks[i], &tasks[..i], &Decisions::default(), tasks[i].deadline)).collect();
     assert_eq!(times, [1, 2, 7, 18].map(|time| Some(ns(time))));
+}
+
+/// Lehoczky, *Fixed Priority Scheduling of Periodic Task Sets with Arbitrary Deadlines*, RTSS 1990, the
+/// example of section 2: the jobs of the second task respond after 114, 102, 116, 104, 118, 106 and 94.
+#[test]
+fn the_worst_of_lehoczkys_busy_period_is_its_fifth_job() {
+    let [above, task] = set(&[(26, 70, 70), (62, 100, 118)])[..] else { unreachable!("two") };
+    let within = |limit| response(&task, &[above], &Decisions::default(), ns(limit));
+    assert_eq!((within(118), within(117)), (Some(ns(118)), None));
+}
+
+/// Deadlines up to four periods, on a processor under fixed priorities: the bound is the worst response after
+/// a synchronous release, and what is refuted misses at the time that is named, by as much as is said.
+#[test]
+fn beyond_the_period_bounds_and_refutations_are_those_of_the_simulated_busy_period() {
+    let (mut later_jobs, mut refuted) = (0, 0);
+    for case in 0..400 {
+        let mut random = Random::new((1 << 43) + case);
+        let mut host = pooled(1, ms(4_000), exact("fixed-priority"));
+        for priority in 1..=random.within(2, 4) as u32 {
+            let period_ns = random.within(5, 40) * 1_000_000;
+            let cost = ns(period_ns * random.within(10, 45) / 100);
+            let task = task(&mut host, Parent::Pool(PoolIx(0)), priority, cost, ns(period_ns));
+            let Work::Jobs { deadline, .. } = &mut host.tasks[task].work else { unreachable!("it has jobs") };
+            *deadline = ns(period_ns * random.within(2, 16) / 4).max(cost);
+        }
+        let results = simulate(&host).expect("the host is valid");
+        for (task, of) in &answers(&host).tasks {
+            let worst = results.tasks[task.0].jobs.response.max();
+            let Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } = &host.tasks[task.0].work
+            else {
+                unreachable!("it is periodic")
+            };
+            match &of.answer {
+                Answer::Guaranteed { bound, .. } => {
+                    assert_eq!(*bound, worst, "{task:?} of {host:#?}");
+                    later_jobs += u32::from(bound > period);
+                }
+                Answer::Refuted(refutation) => {
+                    let missed = simulate(&refutation.apply(&host)).expect("the host is valid");
+                    assert!(missed.tasks[task.0].jobs.missed > 0, "{refutation:?} of {host:#?}");
+                    if let Some(late) = refutation.late_min {
+                        assert!(worst >= of.deadline + late, "{worst}, {refutation:?} of {host:#?}");
+                    }
+                    refuted += 1;
+                }
+                Answer::Unknown(reason) => panic!("{task:?}: {reason}: {host:#?}"),
+            }
+        }
+    }
+    assert!(later_jobs > 50 && refuted > 50, "{later_jobs} {refuted}");
 }
 
 /// The avionics example of Audsley et al. 1993, with blocking and jitter, to the digit; from SchedCAT,

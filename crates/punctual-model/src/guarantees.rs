@@ -68,6 +68,9 @@ pub struct CounterExample {
     pub pattern: String,
     /// By when a deadline has been missed, or a budget has not been delivered, in ns after the start.
     pub missed_by_ns: u64,
+    /// The job that misses ends at least so much later than its deadline, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_min_ns: Option<u64>,
 }
 
 /// What the greatest part of a response time is spent on.

@@ -55,6 +55,32 @@ fn one_run_is_a_json_object_and_several_are_an_array() {
     assert_eq!(policies, ["rtds", "edf"]);
 }
 
+/// Lehoczky 1990: with deadlines beyond the period, the fifth job is the worst.
+#[test]
+fn check_decides_deadlines_beyond_the_period_and_says_how_late_a_job_is() {
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("host.toml");
+    let check = |deadline: &str| {
+        let host = format!(
+            "[machine]\nprocessors = 1\n[pool.all]\nprocessors = [0]\npolicy = 'fixed-priority'\n\
+             [pool.all.task.first]\npriority = 1\nperiod = '70ms'\ncost = '26ms'\n\
+             [pool.all.task.second]\npriority = 2\nperiod = '100ms'\ncost = '62ms'\n\
+             deadline = '{deadline}'\n"
+        );
+        fs::write(&file, host).expect("written");
+        let output = run(&["check", text(&file)]);
+        let said = String::from_utf8_lossy(&output.stdout).replace("\n    ", " ");
+        (output.status.code(), said + &String::from_utf8_lossy(&output.stderr))
+    };
+    let (status, said) = check("118ms");
+    assert!(status == Some(0) && said.contains("guaranteed   118 ms    118 ms"), "{said}");
+    let (status, said) = check("117ms");
+    assert!(
+        status == Some(1) && said.contains("misses the deadline at 517 ms by at least 1.00 ms"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_synthesized_file_is_guaranteed_and_keeps_its_comments() {
     let directory = TempDir::new().expect("a directory");

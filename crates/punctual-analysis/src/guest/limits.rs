@@ -1,7 +1,6 @@
 //! What all tests of tasks share: tasks that packets release, and how far a response time is looked for.
 
 use punctual_model::index::TaskIx;
-use punctual_sched::Duration;
 
 use crate::answer::Test;
 use crate::demand::Demand;
@@ -33,14 +32,4 @@ pub(super) fn served(
         None => found.unknown(inputs, task, Reason::EndlessBusyPeriod, test),
     }
     found
-}
-
-/// Response times are looked for up to here: beyond the period the tests do not reach.
-pub(super) fn limit(demand: &Demand) -> Duration {
-    demand.deadline.min(demand.period)
-}
-
-/// Why no response time was found up to the limit.
-pub(super) fn beyond_limit(demand: &Demand) -> Reason {
-    if demand.deadline > demand.period { Reason::BeyondPeriod } else { Reason::BeyondDeadline }
 }

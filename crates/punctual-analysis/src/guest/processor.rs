@@ -12,7 +12,7 @@ use crate::edf;
 use crate::findings::{Findings, greatest};
 use crate::fixed_priority;
 use crate::guest::content::{Contender, Ranked};
-use crate::guest::limits::{any_served, beyond_limit, limit, served};
+use crate::guest::limits::{any_served, served};
 use crate::guest::supplied::dominant_in;
 use crate::guest::urgency::{Delaying, Question, question};
 use crate::inputs::Inputs;
@@ -55,7 +55,7 @@ fn of_task(inputs: Inputs<'_>, task: TaskIx, question: &Question, costs: &Decisi
     }
     let mut found = Findings::default();
     let above: Vec<Demand> = delaying.demands().copied().collect();
-    if let Some(bound) = fixed_priority::response(demand, &above, costs, limit(demand)) {
+    if let Some(bound) = fixed_priority::response(demand, &above, costs, demand.deadline) {
         let parts = [
             (Dominant::OwnCost, demand.cost),
             (Dominant::OtherTasks, requested(&above, bound)),
@@ -64,13 +64,13 @@ fn of_task(inputs: Inputs<'_>, task: TaskIx, question: &Question, costs: &Decisi
         found.bounded(inputs, task, bound, greatest(&parts), test);
         return found;
     }
-    // The first job after synchronous release is delayed by more urgent tasks alone.
-    match fixed_priority::response(demand, &delaying.urgent, &Decisions::default(), demand.deadline) {
-        None => {
-            let refutation = Refutation::synchronous(vec![task], demand.deadline);
+    // Jobs after a synchronous release are surely delayed by more urgent tasks, by others perhaps.
+    match fixed_priority::first_miss(demand, &delaying.urgent) {
+        Some(miss) => {
+            let refutation = Refutation::synchronous(vec![task], miss.due).late(miss.late_min);
             found.refuted(inputs, task, refutation, test);
         }
-        Some(_) => found.unknown(inputs, task, beyond_limit(demand), test),
+        None => found.unknown(inputs, task, Reason::BeyondDeadline, test),
     }
     found
 }
@@ -108,10 +108,12 @@ fn edf_overload(inputs: Inputs<'_>, tasks: &[TaskIx], demands: &[Demand], by: Du
     let is_due = |demand: &Demand| demand.deadline <= by;
     let all = || tasks.iter().copied().zip(demands);
     let one_of: Vec<TaskIx> = all().filter(|(_, demand)| is_due(demand)).map(|(task, _)| task).collect();
+    let due: Duration = demands.iter().map(|demand| demand.due_within(by)).sum();
+    let refutation = Refutation::synchronous(one_of, by).late(due.checked_sub(by));
     let mut found = Findings::default();
     for (task, demand) in all() {
         if is_due(demand) {
-            found.refuted(inputs, task, Refutation::synchronous(one_of.clone(), by), test);
+            found.refuted(inputs, task, refutation.clone(), test);
         } else {
             found.unknown(inputs, task, Reason::ShorterDeadlinesMissed, test);
         }

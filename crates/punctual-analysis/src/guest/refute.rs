@@ -7,6 +7,7 @@ use punctual_sched::utilization::Utilization;
 use crate::answer::{Refutation, Test};
 use crate::demand::{Demand, NANOSECOND, requested};
 use crate::findings::Findings;
+use crate::fixed_priority::Miss;
 use crate::guest::content::{Content, Ranked};
 use crate::guest::urgency::Delaying;
 use crate::inputs::Inputs;
@@ -32,14 +33,21 @@ impl Cap {
     fn supplied(&self, until: Duration) -> Duration {
         self.budget * (until.div_ceil(self.period) + self.more)
     }
+
+    /// The miss of a job that ends after this much work, if the work is more than is supplied until `due`.
+    /// What is missing takes at least its own length.
+    fn miss(&self, work: Duration, due: Duration) -> Option<Miss> {
+        let missing = work.checked_sub(self.supplied(due)).filter(|missing| !missing.is_zero())?;
+        Some(Miss { due, late_min: Some(missing) })
+    }
 }
 
 /// Refutes those tasks that miss deadlines whenever they get no more than `cap`.
 pub(super) fn refute_inside(inputs: Inputs<'_>, content: &Content, cap: Cap) -> Findings {
     let mut found = Findings::default();
-    let mut refute = |task: TaskIx, late: Option<Duration>| {
-        if let Some(by) = late {
-            let refutation = Refutation::synchronous(vec![task], by);
+    let mut refute = |task: TaskIx, miss: Option<Miss>| {
+        if let Some(miss) = miss {
+            let refutation = Refutation::synchronous(vec![task], miss.due).late(miss.late_min);
             found.refuted(inputs, task, refutation, Test::BudgetsUpToDeadline);
         }
     };
@@ -75,19 +83,19 @@ pub(crate) fn unsupplied(
     refuted.and(Findings::all_unknown(inputs, content.tasks(), reason, test))
 }
 
-/// By when a task below `urgent` ones misses a deadline after synchronous release, if a limit on what its
+/// The deadline that a task below `urgent` ones misses after synchronous release, if a limit on what its
 /// vCPU gets makes it: were its k-th job done by its deadline, all that more urgent tasks released until the
 /// job before was due would be done, too, and together that is more than the vCPU got.
-fn overload(task: &Demand, urgent: &[Demand], cap: Cap) -> Option<Duration> {
+fn overload(task: &Demand, urgent: &[Demand], cap: Cap) -> Option<Miss> {
     (0..jobs_to_try(urgent.iter().chain([task]), cap)).find_map(|before| {
         let (release, due) = job(task, before)?;
         let work = task.cost * (before + 1) + requested(urgent, release.max(NANOSECOND));
-        (work > cap.supplied(due)).then_some(due)
+        cap.miss(work, due)
     })
 }
 
 /// The same under EDF: what is due before the job and released by the time it is.
-fn overload_edf(tasks: &[Demand], of: usize, cap: Cap) -> Option<Duration> {
+fn overload_edf(tasks: &[Demand], of: usize, cap: Cap) -> Option<Miss> {
     let task = &tasks[of];
     (0..jobs_to_try(tasks.iter(), cap)).find_map(|before| {
         let (release, due) = job(task, before)?;
@@ -95,7 +103,7 @@ fn overload_edf(tasks: &[Demand], of: usize, cap: Cap) -> Option<Duration> {
         let work: Duration = others
             .map(|(_, d)| d.due_within(due - NANOSECOND).min(d.requested(release.max(NANOSECOND))))
             .sum();
-        (work + task.cost * (before + 1) > cap.supplied(due)).then_some(due)
+        cap.miss(work + task.cost * (before + 1), due)
     })
 }
 

@@ -11,7 +11,7 @@ use crate::edf;
 use crate::findings::{Findings, greatest};
 use crate::fixed_priority::{self, Member, Parts, Server};
 use crate::guest::content::{Contender, Content, Ranked};
-use crate::guest::limits::{any_served, beyond_limit, limit, served};
+use crate::guest::limits::{any_served, served};
 use crate::guest::refute::{Cap, refute_inside};
 use crate::guest::urgency::question;
 use crate::inputs::Inputs;
@@ -78,14 +78,21 @@ fn ranked_inside(
             return served(inputs, task, &demand, service, test);
         }
         let above = &delaying.urgent_or_equal;
-        let response = match supplier {
+        let of_server = match supplier {
             Supplier::Server(server) => in_server(inputs, (task, demand), above, server),
-            Supplier::Supply(supply) => in_supply(&demand, above, supply),
+            Supplier::Supply(_) => None,
+        };
+        // The test of servers does not reach beyond the period, that of their supply does.
+        let (response, test) = match of_server {
+            Some(response) => (Some(response), test),
+            None => {
+                (supply.and_then(|supply| in_supply(&demand, above, &supply)), Test::FixedPriorityInSupply)
+            }
         };
         let mut found = Findings::default();
         match response {
             Some((time, dominant)) => found.bounded(inputs, task, time, dominant, test),
-            None => found.unknown(inputs, task, beyond_limit(&demand), test),
+            None => found.unknown(inputs, task, Reason::BeyondDeadline, test),
         }
         found
     };
@@ -106,13 +113,17 @@ fn in_server(
         bound: is_bound_to(inputs, contender, server.period),
     };
     let above: Vec<Member> = above.iter().map(|(contender, demand)| member(*contender, *demand)).collect();
-    let parts = server.response(&member(Contender::Task(task), demand), &above, limit(&demand))?;
+    let parts = server.response(
+        &member(Contender::Task(task), demand),
+        &above,
+        demand.deadline.min(demand.period),
+    )?;
     Some((parts.total(), dominant_of(&parts)))
 }
 
 fn in_supply(demand: &Demand, above: &[(Contender, Demand)], supply: &Supply) -> Option<Response> {
     let above: Vec<Demand> = above.iter().map(|(_, demand)| *demand).collect();
-    let bound = fixed_priority::response_in_supply(demand, &above, supply, limit(demand))?;
+    let bound = fixed_priority::response_in_supply(demand, &above, supply, demand.deadline)?;
     let guest = requested(&above, bound);
     let parts = [
         (Dominant::OwnCost, demand.cost),

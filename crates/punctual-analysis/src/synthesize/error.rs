@@ -78,8 +78,11 @@ impl fmt::Display for Said<'_> {
         match self.0 {
             Answer::Guaranteed { .. } => f.write_str("guaranteed"),
             Answer::Refuted(refutation) => {
-                let by = refutation.missed_by.since(Instant::ZERO);
-                write!(f, "misses by {by} with {}", refutation.pattern)
+                write!(f, "misses the deadline at {}", refutation.missed_by.since(Instant::ZERO))?;
+                if let Some(late) = refutation.late_min {
+                    write!(f, " by at least {late}")?;
+                }
+                write!(f, ", with {}", refutation.pattern)
             }
             Answer::Unknown(reason) => reason.fmt(f),
         }

@@ -220,8 +220,10 @@ fn reason(verdict: &Verdict) -> Option<String> {
         Verdict::Guaranteed { .. } => None,
         Verdict::Unknown { why } => Some(format!("unknown: {why}")),
         Verdict::NotGuaranteed { counter_example } => {
-            let by = time(counter_example.missed_by_ns);
-            Some(format!("misses by {by} with {}", counter_example.pattern))
+            let at = time(counter_example.missed_by_ns);
+            let late = counter_example.late_min_ns.map(|late| format!(" by at least {}", time(late)));
+            let late = late.unwrap_or_default();
+            Some(format!("misses the deadline at {at}{late}, with {}", counter_example.pattern))
         }
     }
 }
