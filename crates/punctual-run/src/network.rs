@@ -33,12 +33,12 @@ use crate::switch::{Lines, addresses, raise_limit_of_descriptors, result};
 use crate::uplink::{self, Uplink};
 
 /// How often a switch is asked what it has counted.
-pub const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
+pub(crate) const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 /// The real-time priority of planes that have processors of their own: above what is ordinary there.
 const PLANE_PRIORITY: u32 = 50;
 
 /// A switch at work.
-pub struct LiveNetwork<'a> {
+pub(crate) struct LiveNetwork<'a> {
     network: &'a Network,
     lines: Lines,
     switch: Arc<Switch>,
@@ -50,7 +50,7 @@ pub struct LiveNetwork<'a> {
 
 /// What is at the ports of a network.
 #[derive(Default)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// Of VMs.
     pub interfaces: Vec<Interface>,
     /// Of hosts outside.
@@ -63,7 +63,7 @@ pub struct Ends {
 ///
 /// # Errors
 /// When a switch cannot start.
-pub fn start<'a>(
+pub(crate) fn start<'a>(
     host: &'a Host,
     config: &RunConfig<'_>,
     helpers: &Helpers,
@@ -216,7 +216,7 @@ pub(crate) fn placement(host: &Host, network: &Network) -> Placement {
 
 /// What a switch has counted.
 #[derive(Clone, Debug, Default)]
-pub struct Status {
+pub(crate) struct Status {
     /// By port.
     pub ports: Vec<PortStatus>,
     /// By plane.
@@ -225,7 +225,7 @@ pub struct Status {
 
 impl Status {
     /// [`INTERVAL`] after `before`.
-    pub fn of(switch: &SwitchResult, before: &Status) -> Status {
+    pub(crate) fn of(switch: &SwitchResult, before: &Status) -> Status {
         let per_s = |now: u64, before: u64| now.saturating_sub(before) * 1000 / INTERVAL.as_millis() as u64;
         let port = |port: &PortResult| {
             let earlier = before.ports.iter().find(|earlier| earlier.name == port.name);
@@ -265,7 +265,7 @@ impl Status {
 
 /// The threads of switches, for blame: whose units they serve.
 #[derive(Clone, Default)]
-pub struct Helpers {
+pub(crate) struct Helpers {
     /// What is handed to enforcers.
     pub serving: Arc<Serving>,
     /// By network.
@@ -328,7 +328,7 @@ impl Observer {
 }
 
 /// A switch that works already, beside what is attached to.
-pub struct FoundNetwork {
+pub(crate) struct FoundNetwork {
     client: Client,
     /// What it had counted when it was found.
     before: SwitchResult,
@@ -336,7 +336,7 @@ pub struct FoundNetwork {
 }
 
 /// The switches that serve networks of the host file already. A line names the networks that have none.
-pub fn find(host: &Host, helpers: &Helpers, events: &Events) -> Vec<FoundNetwork> {
+pub(crate) fn find(host: &Host, helpers: &Helpers, events: &Events) -> Vec<FoundNetwork> {
     let of_frames = host.networks.iter().filter(|network| network.transport == Transport::Frames);
     let mut found = Vec::new();
     for network in of_frames.filter(|network| !network.interfaces.is_empty()) {
@@ -367,12 +367,12 @@ impl FoundNetwork {
     }
 
     /// What it had counted a moment ago.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.observer.status()
     }
 
     /// What it counted since it was found; latencies are those since it started. `None` when it has ended.
-    pub fn end(mut self) -> Option<SwitchResult> {
+    pub(crate) fn end(mut self) -> Option<SwitchResult> {
         self.observer.end();
         let mut result = self.client.count()?.result;
         result.subtract(&self.before);
@@ -424,12 +424,12 @@ impl<'a> LiveNetwork<'a> {
     }
 
     /// What it had counted a moment ago.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.observer.status()
     }
 
     /// Ends the switch. Returns what it counted, and the invariant that broke, if one did.
-    pub fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> Ended {
         let elapsed = Duration::from_ns(self.start.elapsed().as_nanos() as u64);
         self.observer.end();
         // The observer had the only other reference.
@@ -444,7 +444,7 @@ impl<'a> LiveNetwork<'a> {
 }
 
 /// What is left of a switch.
-pub struct Ended {
+pub(crate) struct Ended {
     pub result: SwitchResult,
     /// How long it worked.
     pub elapsed: Duration,

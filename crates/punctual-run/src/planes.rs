@@ -81,7 +81,7 @@ pub(crate) struct Roster(Arc<Mutex<Vec<Member>>>);
 
 impl Roster {
     /// Those that there are now.
-    pub fn members(&self) -> Vec<Member> {
+    pub(crate) fn members(&self) -> Vec<Member> {
         let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         members.retain(|member| Path::new(&format!("/proc/self/task/{}", member.thread)).exists());
         members.clone()
@@ -97,7 +97,7 @@ pub(crate) struct Planes(Vec<Plane>, Roster);
 
 impl Planes {
     /// The planes of a network whose ports have these priorities.
-    pub fn new(network: &Network, priorities: &[Option<u32>], overrides: &PlaneOverrides) -> Self {
+    pub(crate) fn new(network: &Network, priorities: &[Option<u32>], overrides: &PlaneOverrides) -> Self {
         let own_choice = overrides.one || overrides.urgent.is_some();
         let mut planes = match &network.planes[..] {
             planes if !planes.is_empty() && !own_choice => planes.to_vec(),
@@ -114,13 +114,13 @@ impl Planes {
     }
 
     /// The plane of an interface.
-    pub fn of(&self, priority: Option<u32>) -> usize {
+    pub(crate) fn of(&self, priority: Option<u32>) -> usize {
         let takes = |plane: &Plane| plane.up_to.is_none_or(|most| priority.is_some_and(|own| own <= most));
         self.0.iter().position(takes).unwrap_or_default()
     }
 
     /// The description of each plane, before it runs.
-    pub fn lines(&self) -> Vec<PlaneLine> {
+    pub(crate) fn lines(&self) -> Vec<PlaneLine> {
         let ns = |time: Option<Duration>| time.map(Duration::as_ns);
         let line = |plane: &Plane| {
             let params = plane.budget.as_ref().map(|budget| &budget.params);
@@ -134,12 +134,12 @@ impl Planes {
     }
 
     /// Their threads, at `placement` unless the file or the user places them elsewhere.
-    pub fn threads(&self, placement: &Placement, events: &Events) -> Vec<PlaneThread> {
+    pub(crate) fn threads(&self, placement: &Placement, events: &Events) -> Vec<PlaneThread> {
         self.0.iter().map(|plane| thread(plane, placement, self.1.clone(), events.clone())).collect()
     }
 
     /// The threads that have begun.
-    pub fn roster(&self) -> &Roster {
+    pub(crate) fn roster(&self) -> &Roster {
         &self.1
     }
 }

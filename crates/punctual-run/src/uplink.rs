@@ -141,7 +141,7 @@ impl Uplink {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, again: bool, events: &Events) -> Result<Box<dyn Wire>, ServeError> {
+    pub(crate) fn open(&self, again: bool, events: &Events) -> Result<Box<dyn Wire>, ServeError> {
         let failed =
             |error: &dyn std::fmt::Display| ServeError::Refused(format!("uplink {}: {error}", self.name));
         let path = Path::new(&self.what);

@@ -14,7 +14,7 @@
 //! - [`wrap`]: policies around policies, to record, shift or break them.
 
 #![no_std]
-#![warn(missing_docs, unreachable_pub)]
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

@@ -27,7 +27,6 @@
 //! seals them.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 // Names of fields and variants say what they are; what they do not say is documented.
 
 mod assemble;

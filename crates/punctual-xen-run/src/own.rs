@@ -31,7 +31,7 @@ pub(crate) enum OwnScheduler {
 
 impl OwnScheduler {
     /// The one with this number (`XEN_SCHEDULER_*`, Xen `xen/include/public/domctl.h`).
-    pub fn of_number(number: u32) -> Option<OwnScheduler> {
+    pub(crate) fn of_number(number: u32) -> Option<OwnScheduler> {
         match number {
             5 => Some(OwnScheduler::Credit),
             8 => Some(OwnScheduler::Rtds),
@@ -43,7 +43,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// None is.
-    pub fn for_policy(policy: &str) -> Result<&'static str, Error> {
+    pub(crate) fn for_policy(policy: &str) -> Result<&'static str, Error> {
         match policy {
             rtds::NAME => Ok(rtds::NAME),
             credit::NAME => Ok(credit::NAME),
@@ -64,7 +64,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// What xl says.
-    pub fn options(self, pool: &str) -> Result<(String, String), Error> {
+    pub(crate) fn options(self, pool: &str) -> Result<(String, String), Error> {
         let options = match self {
             OwnScheduler::Rtds => String::new(),
             OwnScheduler::Credit => {
@@ -79,7 +79,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// Another policy or option than it has; what xl says.
-    pub fn set_options(self, pool: &str, policy: &str, options: &str) -> Result<(), Error> {
+    pub(crate) fn set_options(self, pool: &str, policy: &str, options: &str) -> Result<(), Error> {
         if policy != self.policy() {
             return Err(Error::Refused(format!(
                 "{}: Xen's own {} cannot be `{policy}`: boot Xen with sched=punctual (docs/xen.md)",
@@ -115,7 +115,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// What xl says.
-    pub fn unit(self, domain: u32, vcpu: u32) -> Result<UnitParams, Error> {
+    pub(crate) fn unit(self, domain: u32, vcpu: u32) -> Result<UnitParams, Error> {
         let domain = domain.to_string();
         let line: &[&str] = match self {
             OwnScheduler::Rtds => &["sched-rtds", "-d", &domain, "-v", "all"],
@@ -133,7 +133,7 @@ impl OwnScheduler {
     ///
     /// # Errors
     /// What xl says.
-    pub fn set_unit(self, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), Error> {
+    pub(crate) fn set_unit(self, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), Error> {
         let params = &match self {
             OwnScheduler::Rtds => whole_rtds(params, &self.unit(domain, vcpu)?),
             OwnScheduler::Credit => params.clone(),

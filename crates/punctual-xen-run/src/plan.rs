@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// # Errors
     /// What no run in Xen can do.
-    pub fn new(host: &Host) -> Result<Plan, Error> {
+    pub(crate) fn new(host: &Host) -> Result<Plan, Error> {
         let error = |item: &str, why: &str| Error::Host { item: item.into(), why: why.into() };
         if !host.networks.is_empty() {
             return Err(error(&host.name, "networks are simulated only"));

@@ -178,46 +178,46 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    pub fn new(severity: Severity, summary: impl Into<String>) -> Self {
+    pub(super) fn new(severity: Severity, summary: impl Into<String>) -> Self {
         Outcome { severity, summary: summary.into(), readings: Vec::new(), fix: None, changes: Vec::new() }
     }
 
-    pub fn ok(summary: impl Into<String>) -> Self {
+    pub(super) fn ok(summary: impl Into<String>) -> Self {
         Outcome::new(Severity::Ok, summary)
     }
 
-    pub fn note(summary: impl Into<String>) -> Self {
+    pub(super) fn note(summary: impl Into<String>) -> Self {
         Outcome::new(Severity::Note, summary)
     }
 
-    pub fn warning(summary: impl Into<String>) -> Self {
+    pub(super) fn warning(summary: impl Into<String>) -> Self {
         Outcome::new(Severity::Warning, summary)
     }
 
-    pub fn critical(summary: impl Into<String>) -> Self {
+    pub(super) fn critical(summary: impl Into<String>) -> Self {
         Outcome::new(Severity::Critical, summary)
     }
 
-    pub fn unknown(summary: impl Into<String>) -> Self {
+    pub(super) fn unknown(summary: impl Into<String>) -> Self {
         Outcome::new(Severity::Unknown, summary)
     }
 
-    pub fn read(mut self, path: impl Into<String>, value: impl ToString) -> Self {
+    pub(super) fn read(mut self, path: impl Into<String>, value: impl ToString) -> Self {
         self.readings.push(Reading { path: path.into(), value: value.to_string() });
         self
     }
 
-    pub fn readings(mut self, readings: impl IntoIterator<Item = Reading>) -> Self {
+    pub(super) fn readings(mut self, readings: impl IntoIterator<Item = Reading>) -> Self {
         self.readings.extend(readings);
         self
     }
 
-    pub fn fix(mut self, command: impl Into<String>) -> Self {
+    pub(super) fn fix(mut self, command: impl Into<String>) -> Self {
         self.fix = Some(command.into());
         self
     }
 
-    pub fn set(mut self, path: impl AsRef<str>, value: &str, restore: &str, why: &str) -> Self {
+    pub(super) fn set(mut self, path: impl AsRef<str>, value: &str, restore: &str, why: &str) -> Self {
         self.changes.push(Change::SetFile {
             path: PathBuf::from(path.as_ref()),
             value: value.into(),
@@ -227,7 +227,7 @@ impl Outcome {
         self
     }
 
-    pub fn change(mut self, change: Change) -> Self {
+    pub(super) fn change(mut self, change: Change) -> Self {
         self.changes.push(change);
         self
     }

@@ -31,7 +31,7 @@ pub(super) struct Thread {
 }
 
 impl Machine {
-    pub fn new(root: Root, pool: Option<Cpus>) -> Result<Self, ReadError> {
+    pub(super) fn new(root: Root, pool: Option<Cpus>) -> Result<Self, ReadError> {
         let path = "/sys/devices/system/cpu/online";
         let online = root.parse(path, "a list of processors", |text| {
             Cpus::parse_list(text, 0).filter(|cpus| !cpus.is_empty())
@@ -43,44 +43,44 @@ impl Machine {
     }
 
     /// A file of each pool processor, `{}` standing for its number.
-    pub fn each<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = (usize, String)> + 'a {
+    pub(super) fn each<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = (usize, String)> + 'a {
         self.pool.iter().map(|cpu| (cpu, pattern.replace("{}", &cpu.to_string())))
     }
 
     /// Readings of a file of each pool processor.
-    pub fn read_each(&self, pattern: &str) -> Result<Vec<Reading>, ReadError> {
+    pub(super) fn read_each(&self, pattern: &str) -> Result<Vec<Reading>, ReadError> {
         self.each(pattern).map(|(_, path)| self.root.reading(&path)).collect()
     }
 
     /// A file with a list of processors.
-    pub fn cpus(&self, path: &str) -> Result<Cpus, ReadError> {
+    pub(super) fn cpus(&self, path: &str) -> Result<Cpus, ReadError> {
         self.root.parse(path, "a list of processors", |text| Cpus::parse_list(text, self.count()))
     }
 
     /// One more than the greatest number of a processor.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.online.iter().last().map_or(0, |last| last + 1)
     }
 
     /// The kernel's command line.
-    pub fn cmdline(&self) -> Result<String, ReadError> {
+    pub(super) fn cmdline(&self) -> Result<String, ReadError> {
         self.root.text("/proc/cmdline")
     }
 
     /// Major and minor number of the kernel.
-    pub fn kernel_version(&self) -> Result<(u32, u32), ReadError> {
+    pub(super) fn kernel_version(&self) -> Result<(u32, u32), ReadError> {
         let path = "/proc/sys/kernel/osrelease";
         self.root.parse(path, "a kernel release such as 6.12.1", parse::kernel_version)
     }
 
     /// The kernel's build configuration: where it was read, and its text.
-    pub fn config(&self) -> Result<(&str, &str), ReadError> {
+    pub(super) fn config(&self) -> Result<(&str, &str), ReadError> {
         let read = self.config.get_or_init(|| configuration(&self.root));
         read.as_ref().map(|(path, text)| (path.as_str(), text.as_str())).map_err(ReadError::clone)
     }
 
     /// Every thread of the machine that can be read.
-    pub fn threads(&self) -> Result<&[Thread], ReadError> {
+    pub(super) fn threads(&self) -> Result<&[Thread], ReadError> {
         let read = self.threads.get_or_init(|| threads(&self.root));
         read.as_deref().map_err(ReadError::clone)
     }
@@ -90,7 +90,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`Reason::NoHierarchy`] when this machine has no such hierarchy.
-    pub fn cgroups(&self, controller: &str) -> Result<Vec<String>, ReadError> {
+    pub(super) fn cgroups(&self, controller: &str) -> Result<Vec<String>, ReadError> {
         let (groups, mounts) = ("/proc/self/cgroup", "/proc/self/mountinfo");
         let hierarchy = if controller.is_empty() { "cgroup version 2" } else { controller };
         let missing = |path| ReadError::new(path, Reason::NoHierarchy(hierarchy.into()));
@@ -114,12 +114,12 @@ impl Machine {
     }
 
     /// The processors that this process may run on.
-    pub fn own_affinity(&self) -> Result<Cpus, ReadError> {
+    pub(super) fn own_affinity(&self) -> Result<Cpus, ReadError> {
         allowed_cpus(&self.root, "/proc/self/status")
     }
 
     /// The effective capabilities of this process as evidence, and whether `number` is among them.
-    pub fn capability(&self, number: u32) -> Result<(Reading, bool), ReadError> {
+    pub(super) fn capability(&self, number: u32) -> Result<(Reading, bool), ReadError> {
         let path = "/proc/self/status";
         let (text, bits) = self.root.parse(path, "a field CapEff", |status| {
             let text = parse::status_field(status, "CapEff")?;
@@ -129,7 +129,7 @@ impl Machine {
     }
 
     /// A limit of this process as evidence, and its value; `None` for unlimited.
-    pub fn limit(&self, name: &str) -> Result<(Reading, Option<u64>), ReadError> {
+    pub(super) fn limit(&self, name: &str) -> Result<(Reading, Option<u64>), ReadError> {
         let path = "/proc/self/limits";
         let value = self.root.parse(path, name, |text| parse::soft_limit(text, name))?;
         let shown = value.map_or_else(|| "unlimited".into(), |value| value.to_string());
@@ -137,13 +137,13 @@ impl Machine {
     }
 
     /// Is the kernel built with PREEMPT_RT?
-    pub fn is_preempt_rt(&self) -> bool {
+    pub(super) fn is_preempt_rt(&self) -> bool {
         self.root.text("/sys/kernel/realtime").is_ok_and(|text| text == "1")
             || self.root.text("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"))
     }
 
     /// Threads that are above the fair class and may run on a processor of a pool.
-    pub fn real_time_threads_on_pool(&self) -> Result<impl Iterator<Item = &Thread>, ReadError> {
+    pub(super) fn real_time_threads_on_pool(&self) -> Result<impl Iterator<Item = &Thread>, ReadError> {
         let on_pool = move |thread: &&Thread| {
             let allowed = thread.allowed.as_ref();
             thread.stat.is_real_time()
@@ -153,7 +153,7 @@ impl Machine {
     }
 
     /// Those of them that are programs', and not this one's.
-    pub fn real_time_programs_on_pool(&self) -> Result<Vec<&Thread>, ReadError> {
+    pub(super) fn real_time_programs_on_pool(&self) -> Result<Vec<&Thread>, ReadError> {
         let own = |thread: &&Thread| thread.stat.kernel || thread.stat.name.starts_with("punctual");
         Ok(self.real_time_threads_on_pool()?.filter(|thread| !own(thread)).collect())
     }

@@ -6,7 +6,7 @@
 
 /// An interrupt line of `/proc/interrupts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interrupt {
+pub(super) struct Interrupt {
     /// Its number.
     pub irq: u32,
     /// How often each processor took it since boot: processor and count.
@@ -17,7 +17,7 @@ pub struct Interrupt {
 
 /// The numbered lines of `/proc/interrupts`: those of devices. The architecture's own (`LOC`, `RES`, ...)
 /// cannot be moved and are left out.
-pub fn interrupts(text: &str) -> Option<Vec<Interrupt>> {
+pub(super) fn interrupts(text: &str) -> Option<Vec<Interrupt>> {
     let mut lines = text.lines();
     let cpus: Vec<usize> = lines
         .next()?
@@ -46,7 +46,7 @@ fn interrupt(line: &str, cpus: &[usize]) -> Option<Interrupt> {
 
 /// Times of one processor from `/proc/stat`, in ticks of the kernel's clock since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessorTime {
+pub(super) struct ProcessorTime {
     /// The processor.
     pub cpu: usize,
     /// All of it, steal included. Guests' time is part of user time.
@@ -56,7 +56,7 @@ pub struct ProcessorTime {
 }
 
 /// The processors of `/proc/stat`.
-pub fn processor_times(text: &str) -> Vec<ProcessorTime> {
+pub(super) fn processor_times(text: &str) -> Vec<ProcessorTime> {
     let line = |line: &str| {
         let (name, times) = line.split_once(' ')?;
         let cpu = name.strip_prefix("cpu")?.parse().ok()?;
@@ -71,7 +71,7 @@ pub fn processor_times(text: &str) -> Vec<ProcessorTime> {
 }
 
 /// The last value of a kernel parameter in a command line: `Some("")` for one without a value.
-pub fn parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
     words(cmdline)
         .take_while(|&word| word != "--")
         .filter_map(|word| {
@@ -101,19 +101,19 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A field of `/proc/PID/status`.
-pub fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// The soft limit of a line of `/proc/PID/limits`; `None` inside for `unlimited`.
-pub fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
+pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let value = limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
     if value == "unlimited" { Some(None) } else { value.parse().ok().map(Some) }
 }
 
 /// What matters of `/proc/PID/task/TID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadStat {
+pub(super) struct ThreadStat {
     /// The thread's id.
     pub tid: u32,
     /// Its name.
@@ -128,7 +128,7 @@ pub struct ThreadStat {
 
 impl ThreadStat {
     /// Is it above the fair class: FIFO, RR or deadline?
-    pub fn is_real_time(&self) -> bool {
+    pub(super) fn is_real_time(&self) -> bool {
         matches!(self.policy, 1 | 2 | 6)
     }
 }
@@ -137,7 +137,7 @@ impl ThreadStat {
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Reads `/proc/PID/task/TID/stat`. A name may hold anything, brackets and line ends included.
-pub fn thread_stat(text: &str) -> Option<ThreadStat> {
+pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
     let (tid, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     // The state is field 3 of proc(5).
@@ -153,7 +153,7 @@ pub fn thread_stat(text: &str) -> Option<ThreadStat> {
 }
 
 /// The path of a process in the hierarchy of a cgroup controller, from `/proc/PID/cgroup`; `""` is version 2.
-pub fn cgroup_path<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
+pub(super) fn cgroup_path<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
@@ -163,7 +163,7 @@ pub fn cgroup_path<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
 
 /// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CgroupMount {
+pub(super) struct CgroupMount {
     /// The cgroup that is mounted, as a path from the hierarchy's root.
     pub root: String,
     /// The directory where it is mounted.
@@ -173,7 +173,7 @@ pub struct CgroupMount {
 }
 
 /// Where the hierarchy of a controller is mounted, from `/proc/PID/mountinfo`; `""` is version 2.
-pub fn cgroup_mount(mountinfo: &str, controller: &str) -> Option<CgroupMount> {
+pub(super) fn cgroup_mount(mountinfo: &str, controller: &str) -> Option<CgroupMount> {
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut kind = kind.split(' ');
@@ -190,7 +190,7 @@ pub fn cgroup_mount(mountinfo: &str, controller: &str) -> Option<CgroupMount> {
 
 /// The value of a kernel option in a build configuration: `y`, `m`, a number or text; `n` for one that is not
 /// set.
-pub fn config_option<'a>(config: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn config_option<'a>(config: &'a str, name: &str) -> Option<&'a str> {
     config.lines().find_map(|line| match line.strip_prefix("# ") {
         Some(comment) => (comment.strip_suffix(" is not set")? == name).then_some("n"),
         None => line.strip_prefix(name)?.strip_prefix('='),
@@ -198,14 +198,14 @@ pub fn config_option<'a>(config: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Major and minor number of a kernel release: `6.18.44-fc` is 6.18.
-pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
+pub(super) fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// The choice in force where a file lists all choices with brackets around one: `always [madvise] never`, or
 /// with round ones: `none (full)`.
-pub fn chosen(text: &str) -> Option<&str> {
+pub(super) fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|word| {
         let inside = |open, close| word.strip_prefix(open)?.strip_suffix(close);
         inside('[', ']').or_else(|| inside('(', ')'))

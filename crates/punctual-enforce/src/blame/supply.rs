@@ -10,7 +10,7 @@ use crate::enforcer::Entry;
 use crate::spans::{Span, Spans};
 
 /// A look that comes later than this is judged; a timer's usual lateness is below.
-pub const LATE_MIN_NS: u64 = 200_000;
+pub(super) const LATE_MIN_NS: u64 = 200_000;
 
 /// What was the case for a unit, over a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -44,7 +44,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// Those of the sample, and [`Error::Stopped`].
-    pub fn repeat<const N: usize>(
+    pub(super) fn repeat<const N: usize>(
         &mut self,
         mut sample: impl FnMut() -> io::Result<[u64; N]>,
     ) -> Result<[Histogram; N], Error> {
@@ -69,12 +69,12 @@ impl Session<'_> {
     }
 
     /// Keeps a distribution.
-    pub fn add(&mut self, id: Id, times: Histogram) {
+    pub(super) fn add(&mut self, id: Id, times: Histogram) {
         self.measurements.push(Measurement { id, times });
     }
 
     /// Notes that the system refuses a measurement.
-    pub fn skip(&mut self, id: Id, error: &io::Error) {
+    pub(super) fn skip(&mut self, id: Id, error: &io::Error) {
         let reason = match error.kind() {
             io::ErrorKind::PermissionDenied => {
                 "real-time priorities are refused; `punctual doctor --explain privilege` says why".into()
@@ -94,7 +94,7 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    pub fn start(count: usize) -> io::Result<Self> {
+    pub(super) fn start(count: usize) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let mut sleepers = Sleepers { tids: Vec::new(), wake: Some(writer), threads: Vec::new() };
         for _ in 0..count {
@@ -112,7 +112,7 @@ impl Sleepers {
         Ok(sleepers)
     }
 
-    pub fn tids(&self) -> &[i32] {
+    pub(super) fn tids(&self) -> &[i32] {
         &self.tids
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Account {
 
 impl Account {
     /// Of the calling thread.
-    pub fn open() -> Account {
+    pub(super) fn open() -> Account {
         let reader = Reader::open("/proc/thread-self/schedstat").ok();
         let kernel_knows_stolen = load::kernel_knows_stolen();
         let mut account =
@@ -37,7 +37,7 @@ impl Account {
 
     /// The enforcer has slept between two looks and woke up `late`. `sleeps` is how often it had given up its
     /// processor before: it does so once to sleep, and once more for each stop.
-    pub fn woke(&mut self, late: Duration, sleeps: u64) {
+    pub(super) fn woke(&mut self, late: Duration, sleeps: u64) {
         self.was_stopped = late >= LATE_MIN && sched::usage().sleeps > sleeps + 1;
     }
 
@@ -47,7 +47,7 @@ impl Account {
     }
 
     /// Why the look that begins is `late`.
-    pub fn judge(&mut self, late: Duration) -> Lateness {
+    pub(super) fn judge(&mut self, late: Duration) -> Lateness {
         let unknown = Lateness { late, kernel_knows_stolen: self.kernel_knows_stolen, ..Lateness::default() };
         self.looks += 1;
         if late < LATE_MIN && self.looks < LOOKS_MAX {

@@ -83,12 +83,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn new() -> Writer {
+    pub(super) fn new() -> Writer {
         Writer { entries: Vec::with_capacity(WRITTEN_MAX), has_lost: false, handed_over: Instant::ZERO }
     }
 
     /// Adds an entry. Where the observer has taken none for long, it is lost.
-    pub fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: Entry) {
         match self.entries.len() < WRITTEN_MAX {
             true => self.entries.push(entry),
             false => self.has_lost = true,
@@ -96,13 +96,13 @@ impl Writer {
     }
 
     /// Adds the end of a look that began at `at` and was due at `due`.
-    pub fn look(&mut self, cpu: u16, due: Instant, at: Instant, end: Instant) {
+    pub(super) fn look(&mut self, cpu: u16, due: Instant, at: Instant, end: Instant) {
         let (late_ns, took_ns) = (short(at.since(due)), short(end.since(at)));
         self.push(Entry::Look { at_ns: at.as_ns(), late_ns, took_ns, cpu });
     }
 
     /// Hands over what was written until `now`, if that is enough and the observer is not at it.
-    pub fn hand_over(&mut self, now: Instant, exchange: &Mutex<Vec<Entry>>) {
+    pub(super) fn hand_over(&mut self, now: Instant, exchange: &Mutex<Vec<Entry>>) {
         if self.entries.len() < HANDED_OVER && now.since(self.handed_over) < KEPT_MAX {
             return;
         }
@@ -119,7 +119,7 @@ impl Writer {
     }
 
     /// What was not handed over.
-    pub fn into_rest(self) -> Vec<Entry> {
+    pub(super) fn into_rest(self) -> Vec<Entry> {
         self.entries
     }
 }

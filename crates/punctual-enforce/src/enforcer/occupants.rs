@@ -95,7 +95,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`SwitchReader::open`]; cgroup version 2 is not mounted.
-    pub fn open(processors: &[usize]) -> io::Result<Reader> {
+    pub(super) fn open(processors: &[usize]) -> io::Result<Reader> {
         let open = |processor: &usize| {
             let switches = SwitchReader::open(*processor)?;
             Ok(Processor { switches, occupant: None, occupants: Occupants::default() })
@@ -105,7 +105,7 @@ impl Reader {
     }
 
     /// Takes the switches since the last call.
-    pub fn read(&mut self, shared: &Shared) {
+    pub(super) fn read(&mut self, shared: &Shared) {
         if self.known.len() > KNOWN_MAX {
             self.known.clear();
         }
@@ -126,7 +126,7 @@ impl Reader {
     }
 
     /// By processor, who had it.
-    pub fn into_occupants(self) -> Vec<Occupants> {
+    pub(super) fn into_occupants(self) -> Vec<Occupants> {
         self.processors.into_iter().map(|processor| processor.occupants).collect()
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub fn new(
+    pub(super) fn new(
         driver: Driver,
         processors: &[usize],
         commands: Receiver<Command>,
@@ -89,7 +89,7 @@ impl Pool {
     }
 
     /// Carries out what was asked of the pool since the last look.
-    pub fn run_commands(&mut self) {
+    pub(super) fn run_commands(&mut self) {
         if self.shared.demoted.swap(false, Ordering::Relaxed) {
             self.units.iter_mut().flatten().for_each(LiveUnit::forget_priority);
         }
@@ -197,7 +197,7 @@ impl Pool {
 
     /// One look: reads what the units of `cpu` ran, lets the policy decide, and carries out its orders.
     /// Returns when the next look is due. `account` is that of the calling enforcer.
-    pub fn look(&mut self, cpu: CpuId, account: &mut Account) -> Instant {
+    pub(super) fn look(&mut self, cpu: CpuId, account: &mut Account) -> Instant {
         let at = now();
         let due = self.due[cpu.index()].min(at);
         let elapsed = at.since(std::mem::replace(&mut self.last_look[cpu.index()], at));

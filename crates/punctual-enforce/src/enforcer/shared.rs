@@ -69,7 +69,7 @@ pub(super) struct UnitMembers {
 }
 
 impl Shared {
-    pub fn new(enforcers: usize) -> io::Result<Shared> {
+    pub(super) fn new(enforcers: usize) -> io::Result<Shared> {
         let wake = (0..enforcers)
             .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK))
             .collect::<Result<Vec<OwnedFd>, _>>()?;
@@ -93,28 +93,28 @@ impl Shared {
     }
 
     /// Wakes every enforcer.
-    pub fn wake_enforcers(&self) {
+    pub(super) fn wake_enforcers(&self) {
         for fd in &self.wake {
             // Fails only when so many wake-ups are pending that one more makes no difference.
             let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
         }
     }
 
-    pub fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// The units whose priorities the watchdog takes away if it has to.
-    pub fn units(&self) -> MutexGuard<'_, Vec<UnitMembers>> {
+    pub(super) fn units(&self) -> MutexGuard<'_, Vec<UnitMembers>> {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Each unit that there was, by its number. Held for a moment only: enforcers take it.
-    pub fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+    pub(super) fn known(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add_unit(&self, unit: &LiveUnit, number: usize, params: &UnitParams, processors: &[usize]) {
+    pub(super) fn add_unit(&self, unit: &LiveUnit, number: usize, params: &UnitParams, processors: &[usize]) {
         let mut known = self.known();
         let count = known.len().max(number + 1);
         known.resize_with(count, Known::default);
@@ -131,25 +131,25 @@ impl Shared {
     }
 
     /// A unit has other parameters from now on.
-    pub fn adjust_unit(&self, number: usize, params: &UnitParams) {
+    pub(super) fn adjust_unit(&self, number: usize, params: &UnitParams) {
         if let Some(known) = self.known().get_mut(number) {
             known.budget = budget_of(params);
         }
     }
 
-    pub fn remove_unit(&self, name: &str) {
+    pub(super) fn remove_unit(&self, name: &str) {
         self.units().retain(|unit| unit.name != name);
     }
 }
 
 impl UnitMembers {
     /// Which threads it consists of.
-    pub fn kind(&self) -> UnitThreads {
+    pub(super) fn kind(&self) -> UnitThreads {
         self.threads
     }
 
     /// Is a thread in the group with this directory one of its own?
-    pub fn has(&self, tid: i32, group: &Path) -> bool {
+    pub(super) fn has(&self, tid: i32, group: &Path) -> bool {
         match self.threads {
             UnitThreads::Thread(thread) => thread.id == tid,
             UnitThreads::ProcessTree(_) => group.starts_with(&self.group),
@@ -157,7 +157,7 @@ impl UnitMembers {
     }
 
     /// The ids of its threads now.
-    pub fn threads(&self) -> Vec<i32> {
+    pub(super) fn threads(&self) -> Vec<i32> {
         match self.threads {
             UnitThreads::Thread(thread) => vec![thread.id],
             UnitThreads::ProcessTree(_) => cgroup::threads_in(&self.group).unwrap_or_default(),

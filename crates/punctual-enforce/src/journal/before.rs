@@ -28,7 +28,7 @@ pub(super) struct ThreadsBefore<'a> {
 }
 
 impl<'a> ThreadsBefore<'a> {
-    pub fn of(changes: &'a [Change]) -> ThreadsBefore<'a> {
+    pub(super) fn of(changes: &'a [Change]) -> ThreadsBefore<'a> {
         let mut before = ThreadsBefore { all: HashMap::new(), in_order: Vec::new() };
         for change in changes {
             if let Change::Thread { thread, process, attributes, affinity, group } = change {
@@ -44,23 +44,23 @@ impl<'a> ThreadsBefore<'a> {
     }
 
     /// In the order of the journal.
-    pub fn iter(&self) -> impl Iterator<Item = (Identity, &ThreadBefore<'a>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Identity, &ThreadBefore<'a>)> {
         self.in_order.iter().filter_map(|thread| Some((*thread, self.all.get(thread)?)))
     }
 
     /// How this thread was, if it is written down.
-    pub fn of_thread(&self, thread: Identity) -> Option<&ThreadBefore<'a>> {
+    pub(super) fn of_thread(&self, thread: Identity) -> Option<&ThreadBefore<'a>> {
         self.all.get(&thread)
     }
 
     /// How the threads that are written down were scheduled.
-    pub fn scheduling(&self) -> impl Iterator<Item = (Identity, Scheduling<'a>)> {
+    pub(super) fn scheduling(&self) -> impl Iterator<Item = (Identity, Scheduling<'a>)> {
         self.iter().map(|(thread, before)| (thread, before.scheduling))
     }
 
     /// How the processes of these threads were scheduled, as far as they go on: as their first threads, which
     /// are in the journal of each process that was attached to.
-    pub fn processes(&self) -> HashMap<i32, Scheduling<'a>> {
+    pub(super) fn processes(&self) -> HashMap<i32, Scheduling<'a>> {
         let mut processes = HashMap::new();
         for (thread, before) in self.iter() {
             // Threads of a process are in ascending order, so its leader comes first.

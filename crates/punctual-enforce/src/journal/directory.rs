@@ -140,7 +140,7 @@ pub(super) struct DirectoryLock(#[expect(dead_code, reason = "closing it unlocks
 
 impl DirectoryLock {
     /// Waits until no other run holds it. Every run holds it only briefly.
-    pub fn take() -> io::Result<DirectoryLock> {
+    pub(super) fn take() -> io::Result<DirectoryLock> {
         let file = File::open(prepare_directory()?)?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(DirectoryLock(file))

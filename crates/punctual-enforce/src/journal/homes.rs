@@ -34,7 +34,7 @@ impl<'a> Undo<'a> {
     /// The threads that came during the run, with the scheduling of what started them: they inherited what
     /// the run gave to that. They are threads of processes that were attached to, of processes that descend
     /// from these, and whatever else is in the run's groups.
-    pub fn newcomers(&self) -> Vec<(Identity, Scheduling<'a>)> {
+    pub(super) fn newcomers(&self) -> Vec<(Identity, Scheduling<'a>)> {
         let processes = self.before.processes();
         let mut newcomers = Newcomers { before: &self.before, seen: HashSet::new(), found: Vec::new() };
         for (&process, &scheduling) in &processes {
@@ -71,7 +71,7 @@ impl<'a> Undo<'a> {
 
     /// Empties the groups of what the run attached to: each thread goes to the group that it had, and what
     /// came during the run goes with it.
-    pub fn send_home(&mut self) {
+    pub(super) fn send_home(&mut self) {
         for index in 0..self.attached.len() {
             let (directory, home) = (self.attached[index].directory, self.attached[index].home);
             let mut failures = Vec::new();

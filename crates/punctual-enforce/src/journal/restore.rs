@@ -160,7 +160,7 @@ impl<'a> Undo<'a> {
         self.started.iter().copied().chain(self.attached.iter().map(|group| group.directory))
     }
 
-    pub fn fail(&mut self, failure: String) {
+    pub(super) fn fail(&mut self, failure: String) {
         self.restored.failures.push(failure);
     }
 

@@ -28,17 +28,17 @@ pub(super) struct DomainGroups {
 
 impl DomainGroups {
     /// Below `directory`, which is there.
-    pub fn below(directory: PathBuf) -> DomainGroups {
+    pub(super) fn below(directory: PathBuf) -> DomainGroups {
         DomainGroups { directory, groups: Vec::new(), made: 0 }
     }
 
     /// The session's own group.
-    pub fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// The group of a domain, made if it is new.
-    pub fn of(&mut self, domain: &str) -> Result<&Group, Error> {
+    pub(super) fn of(&mut self, domain: &str) -> Result<&Group, Error> {
         let known = self.groups.iter().position(|(name, _)| name == domain);
         let index = match known {
             Some(index) => index,
@@ -54,7 +54,7 @@ impl DomainGroups {
 
     /// Moves a process to the group of a domain, every thread of it written down first; returns the group's
     /// directory.
-    pub fn take(&mut self, domain: &str, process: i32, journal: &mut Journal) -> Result<&Path, Error> {
+    pub(super) fn take(&mut self, domain: &str, process: i32, journal: &mut Journal) -> Result<&Path, Error> {
         let group = self.of(domain)?;
         if !cgroup::is_inside(process, group.directory()).map_err(Error::adopt(domain))? {
             record_threads(process, journal).map_err(Error::adopt(domain))?;
@@ -64,7 +64,7 @@ impl DomainGroups {
     }
 
     /// Removes the groups of domains that have no thread left.
-    pub fn remove_empty(&mut self) {
+    pub(super) fn remove_empty(&mut self) {
         self.groups.retain(|(_, group)| {
             let empty = group.threads().is_ok_and(|threads| threads.is_empty());
             !(empty && cgroup::remove_tree(group.directory()).is_ok())
@@ -112,14 +112,14 @@ pub(super) struct AttachedGroups {
 }
 
 impl AttachedGroups {
-    pub fn of_run(mount: &Path, run: i32) -> AttachedGroups {
+    pub(super) fn of_run(mount: &Path, run: i32) -> AttachedGroups {
         let (_, name) = journal::group_names(run);
         AttachedGroups { mount: mount.to_owned(), name, made: Vec::new(), away: 0 }
     }
 
     /// The directory in which a thread can have a threaded group of its own. Every thread of its process is
     /// written down.
-    pub fn for_thread(&mut self, tid: i32, journal: &mut Journal) -> io::Result<PathBuf> {
+    pub(super) fn for_thread(&mut self, tid: i32, journal: &mut Journal) -> io::Result<PathBuf> {
         let process = proc::process_of(tid)?;
         record_threads(process, journal)?;
         let group = cgroup::group_of(tid)?;
@@ -159,7 +159,7 @@ impl AttachedGroups {
     }
 
     /// Removes the groups of units that ended, so that they do not keep their homes from being removed.
-    pub fn remove_empty(&mut self) {
+    pub(super) fn remove_empty(&mut self) {
         // One with a thread in it stays.
         self.made.retain(|directory| cgroup::remove_tree(directory).is_err() && directory.is_dir());
     }

@@ -29,7 +29,11 @@ pub(super) struct Heartbeat {
 impl Heartbeat {
     /// Beats for a guardian. Enforcers may stand still for `silence_max`. `end` ends this process; the heart
     /// calls it when the guardian asks for the end of the run.
-    pub fn start(guardian: Guardian, silence_max: Duration, end: fn() -> !) -> std::io::Result<Heartbeat> {
+    pub(super) fn start(
+        guardian: Guardian,
+        silence_max: Duration,
+        end: fn() -> !,
+    ) -> std::io::Result<Heartbeat> {
         let (pulses, stop) = (Arc::<Mutex<Vec<Pulse>>>::default(), Arc::<AtomicBool>::default());
         let (of_thread, stopped) = (pulses.clone(), stop.clone());
         let work = move || {
@@ -42,17 +46,17 @@ impl Heartbeat {
     }
 
     /// Watches the enforcers of a further pool.
-    pub fn watch(&self, pulse: Pulse) {
+    pub(super) fn watch(&self, pulse: Pulse) {
         lock(&self.pulses).push(pulse);
     }
 
     /// Is the guardian gone? Then the heart has stopped.
-    pub fn has_stopped(&self) -> bool {
+    pub(super) fn has_stopped(&self) -> bool {
         self.thread.is_finished()
     }
 
     /// Stops the heart; the guardian goes on.
-    pub fn stop(self) -> Option<Guardian> {
+    pub(super) fn stop(self) -> Option<Guardian> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
         self.thread.join().ok()

@@ -43,7 +43,7 @@ enum Units {
 
 impl Pool {
     /// Puts processors under a scheduler.
-    pub fn start(
+    pub(super) fn start(
         processors: &[usize],
         scheduler: &PoolScheduler,
         settings: Settings,
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     /// The enforcement of its units; none under plain Linux.
-    pub fn enforcement(&self) -> Option<&Enforcement> {
+    pub(super) fn enforcement(&self) -> Option<&Enforcement> {
         match &self.units {
             Units::Enforced(enforcement) => Some(enforcement),
             Units::Linux { .. } => None,
@@ -70,7 +70,7 @@ impl Pool {
     }
 
     /// Schedules units; periods of their servers begin at this instant.
-    pub fn add(&mut self, units: Vec<(LiveUnit, UnitParams)>, at: Instant) -> Result<(), Error> {
+    pub(super) fn add(&mut self, units: Vec<(LiveUnit, UnitParams)>, at: Instant) -> Result<(), Error> {
         let (enforced, linux) = match &self.units {
             // The kernel runs its threads when no enforced unit wants to.
             Units::Enforced(_) => units.into_iter().partition(|(_, params)| !params.best_effort),
@@ -97,7 +97,7 @@ impl Pool {
         Ok(())
     }
 
-    pub fn remove(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         match &mut self.units {
             Units::Enforced(_) if self.best_effort.iter().any(|unit| unit.name == name) => {
                 self.best_effort.retain(|unit| unit.name != name);
@@ -108,14 +108,14 @@ impl Pool {
     }
 
     /// Under plain Linux a unit keeps its parameters.
-    pub fn adjust(&mut self, name: &str, params: &UnitParams) {
+    pub(super) fn adjust(&mut self, name: &str, params: &UnitParams) {
         if let Units::Enforced(enforcement) = &self.units {
             enforcement.command(Command::Adjust(name.to_owned(), params.clone()));
         }
     }
 
     /// Collects what happened.
-    pub fn poll(&mut self, notices: &mut Vec<Notice>) -> Result<(), Error> {
+    pub(super) fn poll(&mut self, notices: &mut Vec<Notice>) -> Result<(), Error> {
         match &mut self.units {
             Units::Enforced(enforcement) => {
                 if enforcement.has_failed() {
@@ -130,7 +130,7 @@ impl Pool {
     }
 
     /// See [`super::Session::let_guests_report`].
-    pub fn let_guests_report(&mut self) {
+    pub(super) fn let_guests_report(&mut self) {
         let Units::Linux { units, .. } = &mut self.units else { return };
         for unit in units {
             // A unit that is gone takes no processor.
@@ -142,14 +142,14 @@ impl Pool {
     }
 
     /// What each enforcer did so far: looks and processor time in ns. Empty under plain Linux.
-    pub fn enforcers(&self) -> Vec<(u64, u64)> {
+    pub(super) fn enforcers(&self) -> Vec<(u64, u64)> {
         let enforcers =
             |enforcement: &Enforcement| enforcement.looks().into_iter().zip(enforcement.cost_ns()).collect();
         self.enforcement().map(enforcers).unwrap_or_default()
     }
 
     /// Ends enforcement.
-    pub fn stop(self) {
+    pub(super) fn stop(self) {
         if let Units::Enforced(enforcement) = self.units {
             // The session has failed already.
             let _ = enforcement.stop();
@@ -157,7 +157,7 @@ impl Pool {
     }
 
     /// Ends enforcement and reports the pool, which is the session's number `index`, and its units.
-    pub fn finish(mut self, index: usize) -> Result<(PoolReport, Vec<UnitReport>), Error> {
+    pub(super) fn finish(mut self, index: usize) -> Result<(PoolReport, Vec<UnitReport>), Error> {
         match self.units {
             Units::Linux { scheduler, mut units } => {
                 let units = units.iter_mut().map(|unit| linux_unit(index, unit)).collect();

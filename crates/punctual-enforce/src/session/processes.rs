@@ -22,7 +22,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Starts `command`, which puts the program called `name` into `group`, and waits until it is there.
-    pub fn launch(
+    pub(super) fn launch(
         &mut self,
         mut command: Command,
         name: String,
@@ -42,7 +42,7 @@ impl Processes {
     }
 
     /// Writes down a process that must end with the session.
-    pub fn record(&mut self, id: i32, name: &str, journal: &mut Journal) -> Result<Identity, Error> {
+    pub(super) fn record(&mut self, id: i32, name: &str, journal: &mut Journal) -> Result<Identity, Error> {
         let process =
             Identity::of(id).map_err(|source| Error::EndedAtOnce { program: name.to_owned(), source })?;
         self.started.push(process);
@@ -52,18 +52,18 @@ impl Processes {
     }
 
     /// Did the session start this process?
-    pub fn has(&self, id: i32) -> bool {
+    pub(super) fn has(&self, id: i32) -> bool {
         self.started.iter().any(|process| process.id == id && process.is_alive())
     }
 
     /// Collects programs that have ended.
-    pub fn reap(&mut self) {
+    pub(super) fn reap(&mut self) {
         self.children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         self.started.retain(Identity::is_alive);
     }
 
     /// Kills all of them, without waiting.
-    pub fn kill(&self) {
+    pub(super) fn kill(&self) {
         for process in &self.started {
             if let (true, Some(pid)) = (process.is_alive(), rustix::process::Pid::from_raw(process.id)) {
                 // Fails only for a process that has ended since.
@@ -73,7 +73,7 @@ impl Processes {
     }
 
     /// Waits for the programs that were launched; they have been killed.
-    pub fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         for child in &mut self.children {
             // Fails only for a process that was waited for already.
             let _ = child.wait();

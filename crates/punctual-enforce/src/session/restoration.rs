@@ -23,7 +23,7 @@ pub(super) struct Restoration {
 impl Restoration {
     /// Starts the journal and the guardian, then moves the calling thread, and so those it starts, to the
     /// processors that are `left`.
-    pub fn start(setup: &Setup, left: Vec<usize>) -> Result<Restoration, Error> {
+    pub(super) fn start(setup: &Setup, left: Vec<usize>) -> Result<Restoration, Error> {
         let no_journal = |source| Error::NoJournal { directory: journal::directory(), source };
         let path = journal::own_path().map_err(no_journal)?;
         let options = GuardianOptions {
@@ -46,14 +46,14 @@ impl Restoration {
     }
 
     /// The heart watches these enforcers too.
-    pub fn watch(&self, pulse: Pulse) {
+    pub(super) fn watch(&self, pulse: Pulse) {
         if let Some(heart) = &self.heart {
             heart.watch(pulse);
         }
     }
 
     /// Is the guardian there?
-    pub fn check_guardian(&self) -> Result<(), Error> {
+    pub(super) fn check_guardian(&self) -> Result<(), Error> {
         match &self.heart {
             Some(heart) if heart.has_stopped() => Err(Error::GuardianGone),
             _ => Ok(()),
@@ -61,12 +61,12 @@ impl Restoration {
     }
 
     /// Was everything put back already?
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.heart.is_none()
     }
 
     /// Puts everything back, by the guardian or, if that is gone, in this process.
-    pub fn put_back(&mut self) -> Result<Restored, Error> {
+    pub(super) fn put_back(&mut self) -> Result<Restored, Error> {
         // Fails only where the processors are gone or were taken from this process meanwhile.
         let _ = sched::set_affinity(0, &self.own_affinity);
         match self.heart.take().and_then(Heartbeat::stop).map(Guardian::finish) {

@@ -21,18 +21,18 @@ pub(super) enum Clock {
 
 impl Clock {
     /// Of one thread of a process.
-    pub fn of_thread(process: i32, thread: i32) -> io::Result<Clock> {
+    pub(super) fn of_thread(process: i32, thread: i32) -> io::Result<Clock> {
         let schedstat = Reader::open(&format!("/proc/{process}/task/{thread}/schedstat"))?;
         Ok(Clock::Thread { schedstat, sleep: SleepReader::of(thread, SleepReader::can_read_wchan(thread))? })
     }
 
     /// Of everything in `group`, which lives as long as the process of the descriptor `root`.
-    pub fn of_tree(process: Identity, root: OwnedFd, group: &Group) -> io::Result<Clock> {
+    pub(super) fn of_tree(process: Identity, root: OwnedFd, group: &Group) -> io::Result<Clock> {
         Ok(Clock::ProcessTree(Tree::new(process, root, group)?))
     }
 
     /// The account so far. That of a tree has processor time alone.
-    pub fn read(&self) -> io::Result<SchedStat> {
+    pub(super) fn read(&self) -> io::Result<SchedStat> {
         let mut buffer = [0u8; 512];
         let account = match self {
             Clock::Thread { schedstat, .. } => proc::parse_schedstat(schedstat.read(&mut buffer)?),
@@ -42,7 +42,7 @@ impl Clock {
     }
 
     /// Has the root of a tree ended? A thread that has ended fails to be read instead.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         match self {
             Clock::Thread { .. } => false,
             Clock::ProcessTree(tree) => tree.has_ended(),
@@ -50,7 +50,7 @@ impl Clock {
     }
 
     /// Does a unit that `ran` since the last look want to run? `None` when its thread cannot be read.
-    pub fn has_work(&mut self, ran: Duration) -> Option<bool> {
+    pub(super) fn has_work(&mut self, ran: Duration) -> Option<bool> {
         match self {
             Clock::Thread { sleep, .. } => sleep.is_asleep().ok().map(|asleep| !asleep),
             Clock::ProcessTree(tree) => Some(tree.has_work(ran)),

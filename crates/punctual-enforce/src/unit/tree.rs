@@ -39,7 +39,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Of everything in `group`, which lives as long as the process of the descriptor `root`.
-    pub fn new(process: Identity, root: OwnedFd, group: &Group) -> io::Result<Tree> {
+    pub(super) fn new(process: Identity, root: OwnedFd, group: &Group) -> io::Result<Tree> {
         let open = |name: &str| Reader::open(&group.directory().join(name).to_string_lossy());
         Ok(Tree {
             cpu_stat: open("cpu.stat")?,
@@ -53,20 +53,20 @@ impl Tree {
     }
 
     /// Processor time so far.
-    pub fn read(&self) -> io::Result<Option<Duration>> {
+    pub(super) fn read(&self) -> io::Result<Option<Duration>> {
         let mut buffer = [0u8; 512];
         Ok(proc::parse_cpu_stat(self.cpu_stat.read(&mut buffer)?))
     }
 
     /// Has its first process ended? A zombie has.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.root, PollFlags::IN)];
         let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Fills `threads` with the ids of its threads. False when it is a crowd; `threads` is empty then.
-    pub fn list(&self, threads: &mut Vec<i32>) -> io::Result<bool> {
+    pub(super) fn list(&self, threads: &mut Vec<i32>) -> io::Result<bool> {
         let mut buffer = [0u8; LIST_BYTES_MAX];
         let text = self.threads.read(&mut buffer)?;
         let is_complete = text.len() < LIST_BYTES_MAX;
@@ -82,7 +82,7 @@ impl Tree {
     /// Does a tree that `ran` since the last look want to run? One that ran does. Otherwise a few threads are
     /// asked at each look: the tree sleeps when all of them did, and wakes when one does not. A crowd always
     /// wants to run.
-    pub fn has_work(&mut self, ran: Duration) -> bool {
+    pub(super) fn has_work(&mut self, ran: Duration) -> bool {
         if !ran.is_zero() {
             self.is_asleep = false;
             self.asked.clear();

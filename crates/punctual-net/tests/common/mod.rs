@@ -9,15 +9,15 @@ use punctual_net::{
 use punctual_sched::{Duration, Instant};
 
 /// One unit of time.
-pub const UNIT: Duration = Duration::from_us(1);
+pub(crate) const UNIT: Duration = Duration::from_us(1);
 
 /// `n` units after the start.
-pub fn at(n: u64) -> Instant {
+pub(crate) fn at(n: u64) -> Instant {
     Instant::ZERO + UNIT * n
 }
 
 /// The discipline `name` with some options that count.
-pub fn build(name: &str, options: &[(&'static str, u64)]) -> Box<dyn Discipline> {
+pub(crate) fn build(name: &str, options: &[(&'static str, u64)]) -> Box<dyn Discipline> {
     let options = options
         .iter()
         .fold(Options::new(), |options, &(name, count)| options.with(name, OptionValue::Count(count)));
@@ -25,30 +25,30 @@ pub fn build(name: &str, options: &[(&'static str, u64)]) -> Box<dyn Discipline>
 }
 
 /// The discipline `name` with `options`.
-pub fn build_with(name: &str, options: &Options) -> Box<dyn Discipline> {
+pub(crate) fn build_with(name: &str, options: &Options) -> Box<dyn Discipline> {
     let info = registry::find(name).expect("a known discipline");
     (info.build)(options).expect("valid options")
 }
 
 /// A guest of that priority.
-pub fn guest(priority: u32) -> InterfaceParams {
+pub(crate) fn guest(priority: u32) -> InterfaceParams {
     InterfaceParams { priority: Some(priority), ..InterfaceParams::default() }
 }
 
 /// A network card.
-pub fn device() -> InterfaceParams {
+pub(crate) fn device() -> InterfaceParams {
     InterfaceParams { kind: InterfaceKind::Device, ..InterfaceParams::default() }
 }
 
 /// A packet of 1000 bytes; each pair of interfaces has one flow.
-pub fn packet(id: u64, source: InterfaceId, destination: InterfaceId) -> Packet {
+pub(crate) fn packet(id: u64, source: InterfaceId, destination: InterfaceId) -> Packet {
     let flow = FlowId(source.0 * 1000 + destination.0);
     Packet { id, flow, source, destination, bytes: 1000 }
 }
 
 /// What was processed, and what became of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Done {
+pub(crate) struct Done {
     pub step: Step,
     pub fate: Fate,
     pub start: Instant,
@@ -56,7 +56,7 @@ pub struct Done {
 }
 
 /// Runs until nothing is left; `arrivals` are sorted by time. Every packet takes a unit in each stage.
-pub fn run(discipline: &mut dyn Discipline, arrivals: &[(Instant, Packet)]) -> Vec<Done> {
+pub(crate) fn run(discipline: &mut dyn Discipline, arrivals: &[(Instant, Packet)]) -> Vec<Done> {
     let mut arrivals = arrivals.iter().copied().peekable();
     let mut now = Instant::ZERO;
     let mut done = Vec::new();
@@ -86,6 +86,6 @@ pub fn run(discipline: &mut dyn Discipline, arrivals: &[(Instant, Packet)]) -> V
 }
 
 /// The packets of `stage` in the order they were processed.
-pub fn order(done: &[Done], stage: Stage) -> Vec<u64> {
+pub(crate) fn order(done: &[Done], stage: Stage) -> Vec<u64> {
     done.iter().filter(|done| done.step.stage == stage).map(|done| done.step.packet.id).collect()
 }

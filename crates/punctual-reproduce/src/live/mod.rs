@@ -2,8 +2,8 @@
 //! hosts simulated, and the paper's figures, side by side. Shortened to minutes; what is measured there
 //! varies from run to run. Here are RT-Xen's, beside them those with packets: [`rtca`], [`vmm_io`].
 
-pub mod rtca;
-pub mod vmm_io;
+pub(crate) mod rtca;
+pub(crate) mod vmm_io;
 
 use punctual_enforce::session::LinuxScheduler;
 use punctual_model::host::Host;
@@ -20,7 +20,7 @@ use crate::scenario::{MANAGER, Scenario, domain, miss_percent, most_urgent_task,
 use crate::target::{LiveOptions, Machine, Target, Variant};
 
 /// The experiments, in order.
-pub const EXPERIMENTS: [&str; 3] = ["fig5", "table2", "fig6"];
+pub(crate) const EXPERIMENTS: [&str; 3] = ["fig5", "table2", "fig6"];
 
 /// The seed of the one task set that is used.
 const SEED: u64 = 1;
@@ -47,7 +47,7 @@ pub(crate) struct PacketExperiments<'a> {
 
 impl<'a> PacketExperiments<'a> {
     /// On this machine.
-    pub fn new(options: &'a LiveOptions<'_>) -> Self {
+    pub(crate) fn new(options: &'a LiveOptions<'_>) -> Self {
         let LiveOptions { quick, only, progress, .. } = options;
         PacketExperiments { quick: *quick, only, progress: *progress, machine: options }
     }
@@ -57,7 +57,7 @@ impl<'a> PacketExperiments<'a> {
 ///
 /// # Errors
 /// An unknown experiment, or a run that failed or was refused; the machine's settings are restored.
-pub fn rt_xen(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
+pub(crate) fn rt_xen(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     let &LiveOptions { quick, ref only, progress, .. } = options;
     Experiments { quick, only, progress, target: &mut ThisMachine { options } }.run()
 }

@@ -21,7 +21,7 @@ use crate::scenario::{Scenario, miss_percent};
 use crate::target::{LiveOptions, Variant};
 
 /// The experiments, in order.
-pub const EXPERIMENTS: [&str; 2] = ["table1", "fig10"];
+pub(crate) const EXPERIMENTS: [&str; 2] = ["table1", "fig10"];
 
 /// The noisy VMs.
 const NOISY: usize = 3;
@@ -40,7 +40,7 @@ const DRAIN_MS: u64 = 50;
 /// # Errors
 /// An unknown experiment, or a run that failed, was refused or interrupted; the machine's settings are
 /// restored.
-pub fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     run_on(&PacketExperiments::new(options))
 }
 

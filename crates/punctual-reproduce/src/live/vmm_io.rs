@@ -20,7 +20,7 @@ use crate::target::{LiveOptions, Variant};
 use crate::vmm_io::{CONFIGURATIONS, Configuration};
 
 /// The experiments.
-pub const EXPERIMENTS: [&str; 1] = ["ping"];
+pub(crate) const EXPERIMENTS: [&str; 1] = ["ping"];
 
 /// What is added to the load, step by step, and the test of s.5.2 that has the same.
 const STEPS: [(&str, Option<u32>); 4] = [
@@ -45,7 +45,7 @@ const DRAIN_MS: u64 = 200;
 /// # Errors
 /// An unknown experiment, or a run that failed, was refused or interrupted; the machine's settings are
 /// restored.
-pub fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     run_on(&PacketExperiments::new(options))
 }
 

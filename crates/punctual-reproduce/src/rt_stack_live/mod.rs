@@ -33,7 +33,7 @@ use lab::{Lab, Server};
 use path::Path;
 
 /// The experiments, in order.
-pub const EXPERIMENTS: [&str; 4] = ["requests", "memcached", "sip", "scale"];
+pub(crate) const EXPERIMENTS: [&str; 4] = ["requests", "memcached", "sip", "scale"];
 
 /// What was measured of a path, alone or beside receivers.
 #[derive(Clone, Default)]
@@ -50,7 +50,7 @@ struct Measured {
 ///
 /// # Errors
 /// An unknown experiment, or what is missing here.
-pub fn rt_stack(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
+pub(crate) fn rt_stack(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     if let Some(other) = options.only.iter().find(|name| !EXPERIMENTS.contains(&name.as_str())) {
         return Err(Error::UnknownLiveExperiment { name: other.clone(), known: &EXPERIMENTS });
     }

@@ -38,7 +38,7 @@ pub(super) struct Guest {
 
 impl<'a> Started<'a> {
     /// Lets the guests measure their processors.
-    pub fn calibrate(self) -> Result<Calibrated<'a>, RunError> {
+    pub(super) fn calibrate(self) -> Result<Calibrated<'a>, RunError> {
         let Started { mut run } = self;
         let guests = (0..run.domains.len()).map(|index| run.calibrate_or_give_up(index)).collect();
         match guests {

@@ -18,14 +18,14 @@ pub(super) struct GuestClock {
 }
 
 impl GuestClock {
-    pub fn read(client: &mut Client) -> Result<GuestClock, ClientError> {
+    pub(super) fn read(client: &mut Client) -> Result<GuestClock, ClientError> {
         let (ahead_ns, error_ns) = client.clock_offset_ns()?;
         Ok(GuestClock { ahead_ns, error_ns, at_ns: now().as_ns() })
     }
 
     /// How much faster than ours it ran from this reading until `later`, in millionths; 0 where the readings
     /// are not exact enough to say.
-    pub fn wrong_ppm(&self, later: &GuestClock) -> i64 {
+    pub(super) fn wrong_ppm(&self, later: &GuestClock) -> i64 {
         let gained_ns = later.ahead_ns.saturating_sub(self.ahead_ns);
         let elapsed_ns = later.at_ns.saturating_sub(self.at_ns).max(1);
         if gained_ns.unsigned_abs() <= self.error_ns.saturating_add(later.error_ns) {

@@ -36,12 +36,12 @@ pub(super) enum DomainProcess {
 }
 
 impl DomainProcess {
-    pub fn is_vm(&self) -> bool {
+    pub(super) fn is_vm(&self) -> bool {
         matches!(self, DomainProcess::Vm(_))
     }
 
     /// The conversation with its guest program, if it has one, which must have announced itself.
-    pub fn client(&mut self) -> Result<Option<&mut Client>, Error> {
+    pub(super) fn client(&mut self) -> Result<Option<&mut Client>, Error> {
         match self {
             DomainProcess::Vm(vm) => Ok(vm.connect(Duration::ZERO).map(Some)?),
             DomainProcess::Guest(process) => Ok(process.connect(Duration::ZERO).map(Some)?),
@@ -50,7 +50,7 @@ impl DomainProcess {
     }
 
     /// Waits until its guest program announces itself, for `limit` at most; returns why it did not.
-    pub fn announce(&mut self, limit: Duration) -> Result<Option<ClientError>, Error> {
+    pub(super) fn announce(&mut self, limit: Duration) -> Result<Option<ClientError>, Error> {
         let announced = match self {
             DomainProcess::Vm(vm) => vm.connect(limit).map(|_| ()).map_err(Error::Vm),
             DomainProcess::Guest(process) => process.connect(limit).map(|_| ()).map_err(Error::Process),
@@ -65,7 +65,7 @@ impl DomainProcess {
     }
 
     /// How it ended and what it said last, for the end of a message.
-    pub fn last_words(&mut self) -> String {
+    pub(super) fn last_words(&mut self) -> String {
         match self {
             DomainProcess::Vm(vm) => vm.last_words().to_string(),
             DomainProcess::Guest(process) => process.last_words(),

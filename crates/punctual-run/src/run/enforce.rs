@@ -25,7 +25,7 @@ pub(super) struct Enforced<'a> {
 impl<'a> Calibrated<'a> {
     /// Puts pools under their schedulers and vCPUs into them, all at one instant: in simulation the servers'
     /// periods begin together, too.
-    pub fn enforce(self) -> Result<Enforced<'a>, RunError> {
+    pub(super) fn enforce(self) -> Result<Enforced<'a>, RunError> {
         let Calibrated { mut run, guests } = self;
         let (units, begun) = match run.schedule() {
             Ok(scheduled) => scheduled,

@@ -39,7 +39,7 @@ pub(super) struct FollowedDomain<'a> {
 impl<'a> FollowedDomain<'a> {
     /// `None` where nothing says which thread would be the successor of another: a domain that was started,
     /// or explicit threads.
-    pub fn new(
+    pub(super) fn new(
         host: &'a Host,
         running: &RunningDomain,
         pool: usize,
@@ -56,7 +56,7 @@ impl<'a> FollowedDomain<'a> {
 
     /// Adds vCPUs that have a new thread as units, and places the VMM's helper threads again, for they may be
     /// new as well.
-    pub fn add_newcomers(
+    pub(super) fn add_newcomers(
         &mut self,
         host: &Host,
         session: &mut Session,

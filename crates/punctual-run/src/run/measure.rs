@@ -97,7 +97,7 @@ enum WatchEnd {
 
 impl<'a> Enforced<'a> {
     /// Lets the guests run their tasks and waits for what they report.
-    pub fn measure(self) -> Result<Measured<'a>, RunError> {
+    pub(super) fn measure(self) -> Result<Measured<'a>, RunError> {
         let Enforced { mut run, guests, units, begun, followed } = self;
         match run.measure(guests, units, begun, followed) {
             Ok(measurement) => Ok(Measured { run, measurement }),

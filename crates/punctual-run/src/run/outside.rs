@@ -37,7 +37,7 @@ impl Outside {
     ///
     /// # Errors
     /// Their flows do not fit.
-    pub fn of(host: &Host, ends: &Ends, hosts: Vec<OutsideHost>) -> Result<Outside, Error> {
+    pub(super) fn of(host: &Host, ends: &Ends, hosts: Vec<OutsideHost>) -> Result<Outside, Error> {
         let mut with_flows = Vec::new();
         for outside in hosts {
             let name = &host.networks[outside.network.0].outside[outside.host].name;
@@ -53,7 +53,7 @@ impl Outside {
     ///
     /// # Errors
     /// A thread or its socket is refused.
-    pub fn start(self, start: Instant, duration: Duration) -> io::Result<RunningOutside> {
+    pub(super) fn start(self, start: Instant, duration: Duration) -> io::Result<RunningOutside> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut running = RunningOutside { stop, bells: Vec::new(), threads: Vec::new() };
         for (network, outside) in self.0 {
@@ -83,7 +83,7 @@ impl RunningOutside {
     }
 
     /// Ends them; what they measured.
-    pub fn end(mut self) -> Vec<FlowReport> {
+    pub(super) fn end(mut self) -> Vec<FlowReport> {
         self.stop();
         let threads = std::mem::take(&mut self.threads).into_iter();
         threads.filter_map(|thread| thread.join().ok()).flat_map(Engine::into_reports).collect()

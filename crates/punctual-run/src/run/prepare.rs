@@ -65,7 +65,7 @@ pub(super) enum Start<'a> {
 impl<'a> Prepared<'a> {
     /// # Errors
     /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
-    pub fn new(host: &'a Host, mut options: StageInputs<'a>) -> Result<Prepared<'a>, Error> {
+    pub(super) fn new(host: &'a Host, mut options: StageInputs<'a>) -> Result<Prepared<'a>, Error> {
         let pools = pools_in_use(host, &options)?;
         preflight::processors(&processors(host, &pools), options.config.starve)?;
         preflight::real_time()?;

@@ -27,7 +27,7 @@ pub(super) struct BegunGuest<'d> {
 impl<'d> BegunGuest<'d> {
     /// Sends a domain's guest its tasks, which start at `start`. `None` where there is no guest, or no task,
     /// or the guest does not take them.
-    pub fn begin(
+    pub(super) fn begin(
         host: &'d Host,
         running: &'d mut RunningDomain,
         guest: Option<Guest>,
@@ -54,7 +54,7 @@ impl<'d> BegunGuest<'d> {
     }
 
     /// Counts the guest's jobs while it runs: the domain's name and the counter.
-    pub fn counter(&self) -> (String, JobCounter) {
+    pub(super) fn counter(&self) -> (String, JobCounter) {
         let tasks = self.tasks.iter().map(|(_, task)| task);
         (self.domain.to_owned(), JobCounter::new(tasks, self.client.progress()))
     }
@@ -105,7 +105,7 @@ impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn of(
+    pub(super) fn of(
         guests: Vec<BegunGuest<'d>>,
         limit: StdDuration,
         scope: &'scope Scope<'scope, '_>,
@@ -125,7 +125,7 @@ impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
     ///
     /// # Errors
     /// A thread that waited panicked.
-    pub fn collect(&mut self) -> Result<(), Error> {
+    pub(super) fn collect(&mut self) -> Result<(), Error> {
         for awaited in self.awaited.extract_if(.., |awaited| awaited.thread.is_finished()) {
             self.arrived.push(awaited.join()?);
         }
@@ -133,12 +133,12 @@ impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
     }
 
     /// Were there any to wait for?
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.awaited.is_empty() && self.arrived.is_empty()
     }
 
     /// Have all come?
-    pub fn are_complete(&self) -> bool {
+    pub(super) fn are_complete(&self) -> bool {
         self.awaited.is_empty()
     }
 
@@ -146,7 +146,7 @@ impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
     ///
     /// # Errors
     /// A thread that waited panicked.
-    pub fn join(mut self) -> Result<Vec<Arrived<'d>>, Error> {
+    pub(super) fn join(mut self) -> Result<Vec<Arrived<'d>>, Error> {
         for awaited in self.awaited {
             self.arrived.push(awaited.join()?);
         }

@@ -39,7 +39,7 @@ pub struct Measurements {
 
 impl Measured<'_> {
     /// Ends the session and reports.
-    pub fn finish(self) -> Result<Measurements, RunError> {
+    pub(super) fn finish(self) -> Result<Measurements, RunError> {
         let Measured { run, measurement } = self;
         let LiveRun { host, options, pools, session, domains, ends, unchanged } = run;
         let report = session.finish().map_err(RunError::of_session)?;

@@ -31,7 +31,7 @@ pub(super) struct Started<'a> {
 
 impl<'a> Prepared<'a> {
     /// Starts a session and the domains; waits until their guests have announced themselves.
-    pub fn start(self) -> Result<Started<'a>, RunError> {
+    pub(super) fn start(self) -> Result<Started<'a>, RunError> {
         let Prepared { host, mut options, pools, domains, ends } = self;
         let config = options.config;
         let started = Session::start(Setup {

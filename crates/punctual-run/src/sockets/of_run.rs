@@ -28,7 +28,7 @@ use crate::status::SocketsStatus;
 const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A server at work.
-pub struct LiveSockets {
+pub(crate) struct LiveSockets {
     domain: String,
     server: Server,
     /// When calls were counted for the rate, how many, and the rate.
@@ -37,7 +37,7 @@ pub struct LiveSockets {
 
 /// What the guests of servers get, and what is at the other ends of their networks.
 #[derive(Default)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// VMs.
     pub guests: Vec<SocketsGuest>,
     /// Hosts outside.
@@ -49,7 +49,7 @@ pub struct Ends {
 ///
 /// # Errors
 /// When a server or a socket is refused.
-pub fn start(
+pub(crate) fn start(
     host: &Host,
     default: DefaultBackend,
     events: &Events,
@@ -165,7 +165,7 @@ impl LiveSockets {
     }
 
     /// What it had counted a moment ago.
-    pub fn status(&self) -> SocketsStatus {
+    pub(crate) fn status(&self) -> SocketsStatus {
         let counts = self.server.counts();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, calls, _) = *counted;
@@ -187,7 +187,7 @@ impl LiveSockets {
     }
 
     /// Ends the server; what it counted.
-    pub fn end(self) -> SocketsResult {
+    pub(crate) fn end(self) -> SocketsResult {
         let (counts, segments) = self.server.finish();
         let Counts { calls, refused, sent_bytes, received_bytes, events, .. } = counts;
         SocketsResult {

@@ -38,7 +38,7 @@ impl Directory {
     ///
     /// # Errors
     /// When it cannot be made, or the group does not exist or could not use it.
-    pub fn prepare(
+    pub(super) fn prepare(
         given: Option<&Path>,
         group: Option<&str>,
         network: &Network,
@@ -55,7 +55,7 @@ impl Directory {
         Ok(Directory { path: given.to_owned(), is_own, group })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -63,12 +63,12 @@ impl Directory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn admit(&self, socket: &Path) -> Result<(), ServeError> {
+    pub(super) fn admit(&self, socket: &Path) -> Result<(), ServeError> {
         self.group.as_ref().map_or(Ok(()), |group| group.give(socket, 0o660))
     }
 
     /// Removes it, if it was made for the switch and is empty: somebody may have put something into it.
-    pub fn remove(&self) {
+    pub(super) fn remove(&self) {
         if self.is_own {
             let _ = fs::remove_dir(&self.path);
         }

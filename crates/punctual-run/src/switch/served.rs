@@ -78,7 +78,7 @@ impl Wanted {
     }
 
     /// The socket of its VM in `directory`; uplinks have none.
-    pub fn socket(&self, directory: &Path) -> Option<PathBuf> {
+    pub(super) fn socket(&self, directory: &Path) -> Option<PathBuf> {
         self.uplink.is_none().then(|| self.path(directory))
     }
 
@@ -86,7 +86,7 @@ impl Wanted {
     ///
     /// # Errors
     /// When an uplink cannot be opened.
-    pub fn open(&self, directory: &Path, again: bool, events: &Events) -> Result<Port, ServeError> {
+    pub(super) fn open(&self, directory: &Path, again: bool, events: &Events) -> Result<Port, ServeError> {
         let end = match &self.uplink {
             Some(uplink) => End::Uplink(uplink.open(again, events)?),
             None => End::Socket(self.path(directory)),
@@ -176,7 +176,7 @@ impl Ports {
 
 impl Served {
     /// Serves the switch with these ports.
-    pub fn new(
+    pub(super) fn new(
         switch: Switch,
         network: Network,
         planes: Planes,
@@ -189,19 +189,19 @@ impl Served {
     }
 
     /// The name of the port at this place.
-    pub fn name(&self, place: usize) -> &str {
+    pub(super) fn name(&self, place: usize) -> &str {
         let kept = self.ports.kept.get(place).and_then(Option::as_ref);
         kept.map_or("a port that is gone", |kept| kept.line.name.as_str())
     }
 
     /// How VMs connect to its ports.
-    pub fn listing(&self, libvirt: bool) -> String {
+    pub(super) fn listing(&self, libvirt: bool) -> String {
         let lines: Vec<Line> = self.ports.kept.iter().flatten().map(|kept| kept.line.clone()).collect();
         if libvirt { libvirt_listing(&lines) } else { listing(&self.network, &lines) }
     }
 
     /// Does what is requested.
-    pub fn answer(&mut self, request: Request) -> Answer {
+    pub(super) fn answer(&mut self, request: Request) -> Answer {
         match request {
             Request::Count => {
                 let (lines, report) = self.ports.report(self.switch.count());
@@ -218,7 +218,7 @@ impl Served {
     }
 
     /// Ends the switch. What it counted of every port that there was.
-    pub fn stop(self) -> (Network, Lines, Report) {
+    pub(super) fn stop(self) -> (Network, Lines, Report) {
         let (lines, report) = self.ports.report(self.switch.stop());
         (self.network, lines, report)
     }

@@ -56,7 +56,7 @@ const DEEDS: [(&str, Deed); 8] = [
 ];
 
 /// All deeds under RTCA and preemptive, in one and in two polling planes.
-pub fn all(folder: &Path) -> Outcome<()> {
+pub(crate) fn all(folder: &Path) -> Outcome<()> {
     println!(
         "round trips of two urgent VMs after a hostile guest's deeds, in turn: p50, p99 (us), and ratios"
     );

@@ -14,24 +14,24 @@ use punctual_switch::wire::Wire;
 use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
 
 /// Long enough for anything that must happen.
-pub const LONG: Duration = Duration::from_secs(10);
+pub(crate) const LONG: Duration = Duration::from_secs(10);
 
 /// Usually long enough for something that must not happen to show.
-pub const SHORT: Duration = Duration::from_millis(30);
+pub(crate) const SHORT: Duration = Duration::from_millis(30);
 
-pub const ALL: [u8; 6] = [0xff; 6];
+pub(crate) const ALL: [u8; 6] = [0xff; 6];
 
 /// The address of port `n`'s VM.
-pub fn address(n: u8) -> [u8; 6] {
+pub(crate) fn address(n: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, n]
 }
 
 /// A frame of 64 bytes from port to port.
-pub fn frame(from: u8, to: u8, number: u64) -> Vec<u8> {
+pub(crate) fn frame(from: u8, to: u8, number: u64) -> Vec<u8> {
     testing::frame(address(to), address(from), number, 64)
 }
 
-pub struct Lab {
+pub(crate) struct Lab {
     switch: Option<(Switch, Receiver<Notice>)>,
     folder: tempfile::TempDir,
     setting: Setting,
@@ -41,7 +41,7 @@ pub struct Lab {
 
 /// What a switch is made of.
 #[derive(Clone)]
-pub struct Setting {
+pub(crate) struct Setting {
     pub discipline: &'static str,
     pub batch: Option<u64>,
     pub ports: Vec<InterfaceParams>,
@@ -58,7 +58,7 @@ pub struct Setting {
 
 impl Setting {
     /// Ports of one priority in one plane.
-    pub fn plain(discipline: &'static str, ports: usize) -> Self {
+    pub(crate) fn plain(discipline: &'static str, ports: usize) -> Self {
         let params = InterfaceParams { priority: Some(1), ..InterfaceParams::default() };
         Setting {
             discipline,
@@ -74,23 +74,23 @@ impl Setting {
 }
 
 impl Lab {
-    pub fn new(setting: Setting) -> Lab {
+    pub(crate) fn new(setting: Setting) -> Lab {
         Lab::with_uplinks(setting, Vec::new())
     }
 
     /// A switch whose last ports are uplinks to these.
-    pub fn with_uplinks(setting: Setting, wires: Vec<Box<dyn Wire>>) -> Lab {
+    pub(crate) fn with_uplinks(setting: Setting, wires: Vec<Box<dyn Wire>>) -> Lab {
         let folder = tempfile::tempdir().expect("a folder");
         let mut lab = Lab { switch: None, folder, setting, wires };
         lab.start();
         lab
     }
 
-    pub fn socket(&self, port: usize) -> PathBuf {
+    pub(crate) fn socket(&self, port: usize) -> PathBuf {
         self.folder.path().join(format!("{port}.sock"))
     }
 
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let setting = &self.setting;
         let planes = setting.planes.iter().max().map_or(0, |last| last + 1);
         let plane = |index: usize| PlaneThread {
@@ -124,16 +124,16 @@ impl Lab {
         self.switch = Some(Switch::start(config).expect("a switch"));
     }
 
-    pub fn switch(&self) -> &Switch {
+    pub(crate) fn switch(&self) -> &Switch {
         &self.switch.as_ref().expect("a switch at work").0
     }
 
-    pub fn switch_mut(&mut self) -> &mut Switch {
+    pub(crate) fn switch_mut(&mut self) -> &mut Switch {
         &mut self.switch.as_mut().expect("a switch at work").0
     }
 
     /// A port to add.
-    pub fn port(&self, number: usize, params: InterfaceParams) -> Port {
+    pub(crate) fn port(&self, number: usize, params: InterfaceParams) -> Port {
         Port {
             name: format!("port {number}"),
             end: End::Socket(self.socket(number)),
@@ -145,7 +145,7 @@ impl Lab {
     }
 
     /// Stops the switch, and asserts its invariants.
-    pub fn stop(&mut self) -> Report {
+    pub(crate) fn stop(&mut self) -> Report {
         let report = self.switch.take().expect("a switch at work").0.stop();
         for checked in &report.checked {
             assert!(checked.is_ok(), "{checked:?}");
@@ -154,7 +154,7 @@ impl Lab {
     }
 
     /// A VM on a port. The switch has learned its address.
-    pub fn vm(&self, port: usize, options: testing::Options) -> FrontEnd {
+    pub(crate) fn vm(&self, port: usize, options: testing::Options) -> FrontEnd {
         let mut vm = FrontEnd::connected(&self.socket(port), options).expect("a VM");
         // To itself: the switch learns the address and drops the frame.
         assert!(vm.send(&frame(port as u8, port as u8, 0)).expect("sent"));
@@ -167,12 +167,12 @@ impl Lab {
     }
 
     /// The next event of any port, within this time.
-    pub fn notice(&self, limit: Duration) -> Option<Notice> {
+    pub(crate) fn notice(&self, limit: Duration) -> Option<Notice> {
         self.switch.as_ref().expect("a switch at work").1.recv_timeout(limit).ok()
     }
 
     /// Waits for an event of a port.
-    pub fn wait(&self, port: usize, wanted: impl Fn(&Event) -> bool) -> Event {
+    pub(crate) fn wait(&self, port: usize, wanted: impl Fn(&Event) -> bool) -> Event {
         loop {
             let (_, notices) = self.switch.as_ref().expect("a switch at work");
             let notice = notices.recv_timeout(LONG).expect("something happens");
@@ -184,12 +184,12 @@ impl Lab {
 }
 
 /// Asserts that this frame is the next to arrive.
-pub fn expect(vm: &mut FrontEnd, wanted: &[u8]) {
+pub(crate) fn expect(vm: &mut FrontEnd, wanted: &[u8]) {
     let received = vm.receive_within(LONG).expect("whole frames").expect("a frame");
     assert!(received.frame == wanted, "frame {} arrived", testing::number(&received.frame));
 }
 
 /// Asserts that nothing arrives.
-pub fn expect_nothing(vm: &mut FrontEnd) {
+pub(crate) fn expect_nothing(vm: &mut FrontEnd) {
     assert_eq!(vm.receive_within(SHORT).expect("whole frames"), None);
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// A kernel module and the modules that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
+pub(super) struct Module {
     /// Its file.
     pub file: PathBuf,
     /// The names of the modules that it needs.
@@ -17,14 +17,14 @@ pub struct Module {
 }
 
 /// The name by which others need a module, from the name of its file: `net_failover` of `net-failover.ko.xz`.
-pub fn name_of(file: &Path) -> Option<String> {
+pub(super) fn name_of(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let stem = name.strip_suffix(".xz").unwrap_or(name).strip_suffix(".ko")?;
     Some(stem.replace('-', "_"))
 }
 
 /// The names in the `depends` string of a module's contents.
-pub fn needs(contents: &[u8]) -> Vec<String> {
+pub(super) fn needs(contents: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = contents.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
     let value = contents[at + KEY.len()..].split(|&byte| byte == 0).next().unwrap_or_default();
@@ -35,13 +35,13 @@ pub fn needs(contents: &[u8]) -> Vec<String> {
 /// The name of a module that another one needs, and that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kernel module {0}")]
-pub struct MissingModule(pub String);
+pub(super) struct MissingModule(pub String);
 
 /// The wanted modules and all that they need, each after what it needs.
 ///
 /// # Errors
 /// When one of them is neither in `modules` nor among the names `builtin`.
-pub fn load_order<'a>(
+pub(super) fn load_order<'a>(
     wanted: &[&str],
     modules: &'a HashMap<String, Module>,
     builtin: &[String],

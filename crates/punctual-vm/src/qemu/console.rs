@@ -11,14 +11,14 @@ const LINE_BYTES_MAX: usize = 300;
 
 /// The last lines of some streams.
 #[derive(Clone, Debug, Default)]
-pub struct Console(Arc<Mutex<VecDeque<String>>>);
+pub(super) struct Console(Arc<Mutex<VecDeque<String>>>);
 
 impl Console {
     /// Reads `stream` in a thread of its own, until the stream ends.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn follow(&self, stream: impl Read + Send + 'static) -> io::Result<()> {
+    pub(super) fn follow(&self, stream: impl Read + Send + 'static) -> io::Result<()> {
         let console = self.clone();
         std::thread::Builder::new().name("console".into()).spawn(move || console.read(stream))?;
         Ok(())
@@ -52,7 +52,7 @@ impl Console {
     }
 
     /// The last lines, at most `count`, oldest first.
-    pub fn last(&self, count: usize) -> Vec<String> {
+    pub(super) fn last(&self, count: usize) -> Vec<String> {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
     }

@@ -49,7 +49,7 @@ struct TaskChecks {
 
 impl RunChecks {
     /// Of a run of these tasks, with parts of these flows and chains.
-    pub fn new(tasks: &[Task], owners: Vec<u16>, duration_ns: u64) -> RunChecks {
+    pub(super) fn new(tasks: &[Task], owners: Vec<u16>, duration_ns: u64) -> RunChecks {
         let checks = |task: &Task| {
             let first = task.work.job_stream().map(|stream| (stream, stream.first()));
             let told = TaskProgress::default();
@@ -59,7 +59,11 @@ impl RunChecks {
     }
 
     /// A report on the way, `elapsed_ns` after the run's start by our clock.
-    pub fn progress(&mut self, reported: &[TaskProgress], elapsed_ns: u64) -> Result<(), ProtocolError> {
+    pub(super) fn progress(
+        &mut self,
+        reported: &[TaskProgress],
+        elapsed_ns: u64,
+    ) -> Result<(), ProtocolError> {
         if reported.len() != self.tasks.len() {
             return Err(ProtocolError::UnknownTask { task: reported.len(), tasks: self.tasks.len() });
         }
@@ -79,7 +83,12 @@ impl RunChecks {
 
     /// Checks jobs that the guest reports `elapsed_ns` after the run's start by our clock. The run must be
     /// over then.
-    pub fn jobs(&mut self, task: usize, jobs: &[JobTimes], elapsed_ns: u64) -> Result<(), ProtocolError> {
+    pub(super) fn jobs(
+        &mut self,
+        task: usize,
+        jobs: &[JobTimes],
+        elapsed_ns: u64,
+    ) -> Result<(), ProtocolError> {
         self.is_over(elapsed_ns)?;
         let (duration_ns, tasks) = (self.duration_ns, self.tasks.len());
         let Some(checks) = self.tasks.get_mut(task) else {
@@ -89,7 +98,7 @@ impl RunChecks {
     }
 
     /// Checks the report of a flow or chain, one for each; see [`RunChecks::jobs`].
-    pub fn flow(&mut self, report: FlowReport, elapsed_ns: u64) -> Result<(), ProtocolError> {
+    pub(super) fn flow(&mut self, report: FlowReport, elapsed_ns: u64) -> Result<(), ProtocolError> {
         self.is_over(elapsed_ns)?;
         let owner = report.owner;
         let Some(at) = self.owners.iter().position(|known| *known == owner) else {
@@ -105,7 +114,7 @@ impl RunChecks {
 
     /// The end of the report: what every task and flow did. Jobs without a report are included as never
     /// started; their number.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         result: &RunResult,
         elapsed_ns: u64,

@@ -26,7 +26,7 @@ use super::{exit, report};
     punctual attach host.toml                                until Ctrl-C\n  \
     punctual attach host.toml --duration 60s --json\n  \
     punctual attach host.toml & punctual top")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 /// Runs `punctual attach`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let (linux, policy) = scheduler_of(args.policy.as_deref());
     let (file, overrides) = (HostFile::read(&args.file)?, args.changes.overrides(policy));
     let mut host = file.host(&overrides)?;

@@ -34,7 +34,7 @@ use super::{exit, interrupt};
     punctual calibrate --write host.toml      and put the medians into the host file\n  \
     punctual calibrate --guests --write host.toml   with what packets cost VMs (as root)\n  \
     punctual calibrate --seconds 60 --json > calibration.json")]
-pub struct Args {
+pub(super) struct Args {
     /// Write the medians into [machine.overheads] of this host file, and those of the switch into the costs
     /// of its networks, measured under their disciplines. The rest of the file is not changed.
     #[arg(long, value_name = "HOST.toml")]
@@ -83,7 +83,7 @@ struct Output<'a> {
 }
 
 /// Runs `punctual calibrate`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     interrupt::be_graceful();
     // A wrong file is reported before the time is spent.

@@ -32,7 +32,7 @@ use super::output::{Ui, wrapped};
     punctual check examples/five-vms.toml                    is it guaranteed, and with how much slack?\n  \
     punctual check examples/five-vms.toml --policy periodic --set 'domain.*.budget=9ms'\n  \
     punctual check host.toml --json | jq '.tasks[] | select(.verdict != \"guaranteed\")'")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -115,7 +115,7 @@ fn server_text(check: &ServerCheck) -> String {
 }
 
 /// Runs `punctual check`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     match HostFile::read(&args.file)?.any_host(&args.changes.overrides(args.policy.clone()))? {
         AnyHost::Pools(host) => pools(&host, args, ui),
         AnyHost::Stack(stack) => host_stack(&stack, args, ui),

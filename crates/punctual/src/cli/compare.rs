@@ -25,7 +25,7 @@ use super::{exit, report};
     punctual compare deferrable.json periodic.json rtds.json --detail\n  \
     punctual compare sim.json xen.json live.json --label simulated,Xen,Linux\n  \
     punctual compare sim.json live.json --json | jq '.rows[] | select(.metric == \"p99\")'")]
-pub struct Args {
+pub(super) struct Args {
     /// The files with results; the first is the reference. `-` reads standard input.
     #[arg(value_name = "RESULTS.json", num_args = 2.., required = true)]
     files: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub struct Args {
 }
 
 /// Runs `punctual compare`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut columns: Vec<Column> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     for (column, label) in columns.iter_mut().zip(report::labels(&args.label, args.files.len())?) {
         column.results.label = Some(label.clone());

@@ -13,13 +13,13 @@ use super::output::{OutFile, Ui, make_directory};
     punctual completions bash > ~/.local/share/bash-completion/completions/punctual\n  \
     punctual completions zsh > ~/.zfunc/_punctual\n  \
     punctual completions fish > ~/.config/fish/completions/punctual.fish")]
-pub struct CompletionsArgs {
+pub(super) struct CompletionsArgs {
     /// Which shell.
     shell: clap_complete::Shell,
 }
 
 /// Runs `punctual completions`; `command` is the definition of the command line.
-pub fn completions(args: &CompletionsArgs, mut command: clap::Command, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn completions(args: &CompletionsArgs, mut command: clap::Command, ui: &Ui) -> Result<u8, Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "punctual", &mut script);
     ui.print(String::from_utf8_lossy(&script))?;
@@ -31,14 +31,14 @@ pub fn completions(args: &CompletionsArgs, mut command: clap::Command, ui: &Ui) 
 #[command(after_help = "Examples:\n  \
     punctual man | man -l -\n  \
     punctual man --out ~/.local/share/man/man1")]
-pub struct ManArgs {
+pub(super) struct ManArgs {
     /// Write punctual.1 and a page for each command into this directory; creates it if missing.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 /// Runs `punctual man`; `top` is the definition of the command line.
-pub fn man(args: &ManArgs, mut top: clap::Command, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn man(args: &ManArgs, mut top: clap::Command, ui: &Ui) -> Result<u8, Error> {
     top.build();
     let Some(directory) = &args.out else {
         ui.print(page(&top, "punctual")?)?;

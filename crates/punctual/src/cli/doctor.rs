@@ -27,7 +27,7 @@ use super::{exit, live};
     punctual doctor --explain irqs           what is read, how it is judged, what was found\n  \
     punctual doctor --json | jq -r '.findings[] | select(.severity == \"warning\").fix'\n  \
     punctual doctor --root /tmp/copy         a copy of another machine's /proc and /sys")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file whose pools say which processors matter; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct Args {
 }
 
 /// Runs `punctual doctor`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = match &args.file {
         Some(file) => Some(HostFile::read(file)?.host(&args.changes.overrides(None))?),
         None => None,

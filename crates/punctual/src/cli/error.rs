@@ -6,7 +6,7 @@ use punctual_run::run::RunError;
 
 /// See the module; which exit code follows stands with each.
 #[derive(Debug)]
-pub enum Error {
+pub(super) enum Error {
     /// The command line, a file or an output is at fault: said in full, exit code 2.
     Usage(String),
     /// The same, as errors of a host file.
@@ -25,7 +25,7 @@ pub enum Error {
 
 impl Error {
     /// Something that the user can mend; `text` says what is wrong.
-    pub fn usage(text: impl std::fmt::Display) -> Self {
+    pub(super) fn usage(text: impl std::fmt::Display) -> Self {
         Error::Usage(text.to_string())
     }
 }

@@ -22,7 +22,7 @@ use super::output::{OutFile, Ui, make_directory};
     punctual export host.toml --to xen                       Xen with sched=punctual: nothing is lost\n  \
     punctual export host.toml --to libvirt --keep priority                SCHED_FIFO instead of quotas\n  \
     punctual export host.toml --to systemd --json | jq '.losses[]'        what is left out")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -71,7 +71,7 @@ enum KeepName {
 }
 
 /// Runs `punctual export`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
     let target = match args.to {
         TargetName::Xl => Target::Xl,

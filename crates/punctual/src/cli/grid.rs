@@ -10,7 +10,7 @@ const DECIMALS: u32 = 9;
 
 /// A dimension of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub(super) struct Axis {
     /// The key, as for `--set`.
     pub key: String,
     /// Its values, as written in a host file (a string there needs no quotes).
@@ -21,7 +21,7 @@ pub struct Axis {
 ///
 /// # Errors
 /// What is wrong with it, in one sentence.
-pub fn axis(text: &str) -> Result<Axis, String> {
+pub(super) fn axis(text: &str) -> Result<Axis, String> {
     let example = "expected KEY=V1,V2,... or KEY=START..END:STEP, for example domain.a.budget=1ms..10ms:1ms";
     let (key, values) = text.split_once('=').ok_or(example)?;
     if key.trim().is_empty() || values.trim().is_empty() {

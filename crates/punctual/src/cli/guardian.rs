@@ -15,7 +15,7 @@ use super::output::Ui;
 /// Undo the changes in a journal when the process that made them ends or hangs. A live run starts its own
 /// guardian; standard input carries the heartbeat.
 #[derive(clap::Args, Debug)]
-pub struct GuardianArgs {
+pub(super) struct GuardianArgs {
     /// The journal.
     #[arg(long, value_name = "FILE")]
     journal: PathBuf,
@@ -30,7 +30,7 @@ pub struct GuardianArgs {
 /// Start a program inside a cgroup, ending with this process's parent. A live run starts its domains this
 /// way.
 #[derive(clap::Args, Debug)]
-pub struct LaunchArgs {
+pub(super) struct LaunchArgs {
     /// The group's directory.
     #[arg(long, value_name = "DIR")]
     group: PathBuf,
@@ -40,7 +40,7 @@ pub struct LaunchArgs {
 }
 
 /// Runs `punctual guardian`.
-pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
+pub(super) fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     let processors = parse_cpu_list(&args.processors)
         .ok_or_else(|| Error::Usage(format!("`{}` is not a list of processors", args.processors)))?;
     let limit = Duration::from_millis(args.limit_ms);
@@ -63,6 +63,6 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
 }
 
 /// Runs `punctual launch`.
-pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
+pub(super) fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
     Err(Error::usage(launch::launch(&args.group, &args.command)))
 }

@@ -34,7 +34,7 @@ use super::{exit, interrupt};
     punctual host-stack host.toml --plan                     show the changes\n  \
     punctual host-stack host.toml                            until Ctrl-C\n  \
     punctual host-stack host.toml --set host_stack.method=threaded-napi --duration 60s")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -55,7 +55,7 @@ const INTERVAL: StdDuration = StdDuration::from_secs(1);
 const SILENCE: StdDuration = StdDuration::from_secs(5);
 
 /// Runs `punctual host-stack`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
     let stack = HostFile::read(&args.file)?.host_stack(&overrides)?;

@@ -23,7 +23,7 @@ use super::output::{OutFile, Ui};
     (xl cpupool-list -c; xl sched-rtds -v all; xl vcpu-list) | punctual import --from xl -\n  \
     punctual import --from rt-app workload.json --processors 4 | punctual sim -\n  \
     punctual import --from carts system.xml --unit us --policy deferrable")]
-pub struct Args {
+pub(super) struct Args {
     /// The files; `-` reads standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -70,7 +70,7 @@ enum UnitName {
 }
 
 /// Runs `punctual import`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let files = HostFile::read_all(&args.files)?;
     let files: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), f.bytes())).collect();
     let policy = match &args.policy {

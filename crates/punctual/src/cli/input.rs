@@ -18,17 +18,17 @@ const HOST_BYTES_MAX: u64 = 64 << 20;
 const RESULTS_BYTES_MAX: u64 = 1 << 30;
 
 /// Simulations whose results are held at once before they are merged.
-pub const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 256;
 
 /// Greatest value of `--runs`.
-pub const RUNS_MAX: i64 = 1_000_000;
+pub(super) const RUNS_MAX: i64 = 1_000_000;
 
 /// Greatest value of `--threads`.
-pub const THREADS_MAX: i64 = 1024;
+pub(super) const THREADS_MAX: i64 = 1024;
 
 /// Options that change a host file before it is validated.
 #[derive(clap::Args, Debug)]
-pub struct Changes {
+pub(super) struct Changes {
     /// Change a key of the host file; `*` matches every name. Repeat for more keys.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -42,14 +42,14 @@ pub struct Changes {
 
 impl Changes {
     /// The changes as overrides of the model's parser.
-    pub fn overrides(&self, policy: Option<String>) -> Overrides {
+    pub(super) fn overrides(&self, policy: Option<String>) -> Overrides {
         Overrides { policy, set: self.set.clone(), seed: self.seed, duration: self.duration.clone() }
     }
 }
 
 /// The policies to compare.
 #[derive(clap::Args, Debug)]
-pub struct Policies {
+pub(super) struct Policies {
     /// Schedule every pool by this policy instead of the file's. Several policies (repeated or separated
     /// by commas) are compared side by side; `all` is every policy.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = PolicyName { or_all: true })]
@@ -58,7 +58,7 @@ pub struct Policies {
 
 /// Names of policies for help and completion. `pool=policy` and unknown names pass: the model checks them.
 #[derive(Clone)]
-pub struct PolicyName {
+pub(super) struct PolicyName {
     /// Is `all` accepted as every policy?
     pub or_all: bool,
 }
@@ -88,7 +88,7 @@ const ALL: &str = "all";
 
 impl Policies {
     /// The choices one by one, each name once; `None` is the file's own policy.
-    pub fn choices(&self) -> Vec<Option<String>> {
+    pub(super) fn choices(&self) -> Vec<Option<String>> {
         let mut choices: Vec<Option<String>> = Vec::new();
         let named = self.policy.iter().flat_map(|name| match name.as_str() {
             ALL => registry::policies().iter().map(|p| p.name.to_string()).collect(),
@@ -103,14 +103,14 @@ impl Policies {
     }
 
     /// May a policy be left out that this host cannot use?
-    pub fn all(&self) -> bool {
+    pub(super) fn all(&self) -> bool {
         self.policy.iter().any(|name| name == ALL)
     }
 }
 
 /// The label of results.
 #[derive(clap::Args, Debug)]
-pub struct Label {
+pub(super) struct Label {
     /// Label for the results in comparisons; it is stored with them. Of several results, each label is
     /// followed by the file or policy.
     #[arg(long = "label", value_name = "NAME")]
@@ -119,7 +119,7 @@ pub struct Label {
 
 impl Label {
     /// The name of one result, which is otherwise called `own`.
-    pub fn of(&self, own: &str, has_others: bool) -> String {
+    pub(super) fn of(&self, own: &str, has_others: bool) -> String {
         match &self.name {
             Some(label) if has_others => format!("{label} {own}"),
             Some(label) => label.clone(),
@@ -128,13 +128,13 @@ impl Label {
     }
 
     /// Stores the label in results, if one was given.
-    pub fn keep(&self, column: &mut Column) {
+    pub(super) fn keep(&self, column: &mut Column) {
         column.results.label = self.name.is_some().then(|| column.label.clone());
     }
 }
 
 /// A host file's bytes, read once.
-pub struct HostFile {
+pub(super) struct HostFile {
     /// Its name in errors.
     pub name: String,
     bytes: Vec<u8>,
@@ -145,7 +145,7 @@ impl HostFile {
     ///
     /// # Errors
     /// When it cannot be read, or is JSON.
-    pub fn read(path: &Path) -> Result<Self, Error> {
+    pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let (name, bytes) = read(path, HOST_BYTES_MAX)?;
         // No TOML file begins with these characters.
         if matches!(begin(&bytes), [Some(b'{'), _] | [Some(b'['), Some(b'{' | b']')]) {
@@ -156,7 +156,7 @@ impl HostFile {
     }
 
     /// Its text; parsing has refused files that are not UTF-8.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
@@ -164,12 +164,12 @@ impl HostFile {
     ///
     /// # Errors
     /// When one cannot be read.
-    pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, Error> {
+    pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, Error> {
         paths.iter().map(|path| HostFile::read(path)).collect()
     }
 
     /// What is in it.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -177,7 +177,7 @@ impl HostFile {
     ///
     /// # Errors
     /// All that is wrong with the file or the changes; the host has `host_stack`.
-    pub fn host(&self, overrides: &Overrides) -> Result<Host, Errors> {
+    pub(super) fn host(&self, overrides: &Overrides) -> Result<Host, Errors> {
         file::parse_bytes(&self.bytes, &self.name, overrides)
     }
 
@@ -185,7 +185,7 @@ impl HostFile {
     ///
     /// # Errors
     /// All that is wrong with the file or the changes; the host has pools.
-    pub fn host_stack(&self, overrides: &Overrides) -> Result<HostStack, Errors> {
+    pub(super) fn host_stack(&self, overrides: &Overrides) -> Result<HostStack, Errors> {
         file::parse_host_stack(&self.bytes, &self.name, overrides)
     }
 
@@ -193,7 +193,7 @@ impl HostFile {
     ///
     /// # Errors
     /// All that is wrong with the file or the changes.
-    pub fn any_host(&self, overrides: &Overrides) -> Result<AnyHost, Errors> {
+    pub(super) fn any_host(&self, overrides: &Overrides) -> Result<AnyHost, Errors> {
         AnyHost::parse_bytes(&self.bytes, &self.name, overrides)
     }
 }
@@ -208,7 +208,7 @@ fn begin(text: &[u8]) -> [Option<u8>; 2] {
 ///
 /// # Errors
 /// When it cannot be read, or is not JSON.
-pub fn read_text(path: &Path) -> Result<(String, String), Error> {
+pub(super) fn read_text(path: &Path) -> Result<(String, String), Error> {
     let (name, bytes) = read(path, RESULTS_BYTES_MAX)?;
     // A table of TOML begins with a bracket, too.
     let is_json = match begin(&bytes) {
@@ -244,7 +244,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<(String, Vec<u8>), Error> {
 ///
 /// # Errors
 /// What was expected.
-pub fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     file::parse_duration(text).map_err(|expected| format!("expected {expected}"))
 }
 
@@ -252,7 +252,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// What was expected.
-pub fn some_time(text: &str) -> Result<Duration, String> {
+pub(super) fn some_time(text: &str) -> Result<Duration, String> {
     match time(text)? {
         time if time.as_ns() >= 1_000 => Ok(time),
         _ => Err("expected at least 1us".into()),
@@ -263,7 +263,7 @@ pub fn some_time(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// When the threads cannot be started.
-pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Error> {
+pub(super) fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Error> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or(0).into())
         .build()
@@ -272,7 +272,7 @@ pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Error> {
 
 /// Which missed deadlines are a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Whose {
+pub(super) enum Whose {
     /// All.
     Any,
     /// Those of jobs that met no disturbance of the machine.

@@ -13,7 +13,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 static WAKE: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
 /// Installs the handler.
-pub fn install() {
+pub(super) fn install() {
     // Fails only where a handler cannot be installed at all; then the default action ends the program.
     let _ = ctrlc::set_handler(|| {
         if GRACEFUL.load(Ordering::SeqCst) && !STOPPED.swap(true, Ordering::SeqCst) {
@@ -27,7 +27,7 @@ pub fn install() {
 }
 
 /// Ends this process because the guardian of a live run asks for it; the guardian says why.
-pub fn end_for_guardian() -> ! {
+pub(super) fn end_for_guardian() -> ! {
     end(super::exit::ENDED)
 }
 
@@ -42,17 +42,17 @@ fn end(status: u8) -> ! {
 }
 
 /// From now on the first interruption only makes [`stopped`] true; the second one ends the program.
-pub fn be_graceful() {
+pub(super) fn be_graceful() {
     GRACEFUL.store(true, Ordering::SeqCst);
 }
 
 /// Calls `wake` when [`stopped`] becomes true, for a command that waits instead of looking.
-pub fn when_stopped(wake: impl Fn() + Send + 'static) {
+pub(super) fn when_stopped(wake: impl Fn() + Send + 'static) {
     *WAKE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(wake));
 }
 
 /// Waits for `time`, or until [`stopped`] becomes true.
-pub fn wait(time: std::time::Duration) {
+pub(super) fn wait(time: std::time::Duration) {
     let (stop, stops) = std::sync::mpsc::channel();
     when_stopped(move || {
         // The command may wait no longer.
@@ -64,17 +64,17 @@ pub fn wait(time: std::time::Duration) {
 }
 
 /// Was the program asked to stop?
-pub fn stopped() -> bool {
+pub(super) fn stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)
 }
 
 /// Removes `path` when the program is interrupted, until [`release`].
-pub fn guard(path: &Path) {
+pub(super) fn guard(path: &Path) {
     files().push(path.to_path_buf());
 }
 
 /// The file is complete, or gone.
-pub fn release(path: &Path) {
+pub(super) fn release(path: &Path) {
     files().retain(|p| p != path);
 }
 

@@ -7,7 +7,7 @@ use punctual_sched::Duration;
 
 /// What a sweep can show in its tables, over all tasks or processors of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Metric {
+pub(super) enum Metric {
     /// Share of the jobs due that missed their deadline.
     MissRatio,
     /// Jobs that missed their deadline.
@@ -42,7 +42,7 @@ pub enum Metric {
 
 /// A metric's value, exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub(super) enum Value {
     /// Part and whole.
     Share(u64, u64),
     /// A length of time; `None` when no job finished.
@@ -53,12 +53,12 @@ pub enum Value {
 
 impl Metric {
     /// The name for the command line.
-    pub fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         self.to_possible_value().expect("no metric is hidden").get_name().to_string()
     }
 
     /// The name of its column in CSV, with the unit.
-    pub fn column(self) -> String {
+    pub(super) fn column(self) -> String {
         let unit = match self.of_nothing() {
             Value::Share(..) => "_ppm",
             Value::Time(_) => "_ns",
@@ -72,7 +72,7 @@ impl Metric {
     }
 
     /// Its value in `results`.
-    pub fn of(self, results: &Results) -> Value {
+    pub(super) fn of(self, results: &Results) -> Value {
         let mut jobs = JobStats::default();
         results.pools.iter().for_each(|pool| jobs.merge(&pool.jobs));
         // A host with `host_stack` has no pools and no tasks: its jobs are the requests.
@@ -115,7 +115,7 @@ impl Metric {
 
 impl Value {
     /// For people.
-    pub fn show(self) -> String {
+    pub(super) fn show(self) -> String {
         match self {
             Value::Share(part, whole) => fmt_share(part, whole),
             Value::Time(time) => time.map_or_else(|| "-".into(), fmt_duration),
@@ -125,7 +125,7 @@ impl Value {
 
     /// As a whole number in the unit of [`Metric::column`], shares rounded to nearest; `None` when there is
     /// nothing to measure.
-    pub fn exact(self) -> Option<u64> {
+    pub(super) fn exact(self) -> Option<u64> {
         match self {
             Value::Share(_, 0) => None,
             Value::Share(part, whole) => {

@@ -17,18 +17,18 @@ use super::interrupt;
 
 /// How to talk to the user.
 #[derive(Clone, Copy)]
-pub struct Ui {
+pub(super) struct Ui {
     choice: ColorChoice,
 }
 
 impl Ui {
     /// Colours as `choice` says.
-    pub fn new(choice: ColorChoice) -> Self {
+    pub(super) fn new(choice: ColorChoice) -> Self {
         Ui { choice }
     }
 
     /// Does standard output take colours?
-    pub fn stdout_has_colour(&self) -> bool {
+    pub(super) fn stdout_has_colour(&self) -> bool {
         self.has_colour(&io::stdout())
     }
 
@@ -43,7 +43,7 @@ impl Ui {
     ///
     /// # Errors
     /// When standard output cannot be written; a reader that went away is [`Error::BrokenPipe`].
-    pub fn print(&self, text: impl Display) -> Result<(), Error> {
+    pub(super) fn print(&self, text: impl Display) -> Result<(), Error> {
         let mut out = io::stdout().lock();
         write!(out, "{text}")?;
         Ok(out.flush()?)
@@ -53,18 +53,18 @@ impl Ui {
     ///
     /// # Errors
     /// As [`Ui::print`].
-    pub fn print_json(&self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), Error> {
+    pub(super) fn print_json(&self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
         self.print(text + "\n")
     }
 
     /// An error message.
-    pub fn error(&self, text: &str) {
+    pub(super) fn error(&self, text: &str) {
         self.message("error", AnsiColor::Red, text);
     }
 
     /// Something the user should know although the command goes on.
-    pub fn warn(&self, text: &str) {
+    pub(super) fn warn(&self, text: &str) {
         self.message("warning", AnsiColor::Yellow, text);
     }
 
@@ -78,17 +78,17 @@ impl Ui {
     }
 
     /// Does standard error take colours?
-    pub fn stderr_has_colour(&self) -> bool {
+    pub(super) fn stderr_has_colour(&self) -> bool {
         self.has_colour(&io::stderr())
     }
 
     /// Errors that are rendered already.
-    pub fn print_errors(&self, rendered: &str) {
+    pub(super) fn print_errors(&self, rendered: &str) {
         let _ = io::stderr().write_all(rendered.as_bytes());
     }
 
     /// A progress bar on standard error, shown only on a terminal and if there is something to wait for.
-    pub fn progress(&self, total: usize) -> ProgressBar {
+    pub(super) fn progress(&self, total: usize) -> ProgressBar {
         if total < 2 {
             return ProgressBar::hidden();
         }
@@ -98,14 +98,14 @@ impl Ui {
     }
 
     /// Work of unknown length, on standard error and only on a terminal.
-    pub fn spinner(&self) -> ProgressBar {
+    pub(super) fn spinner(&self) -> ProgressBar {
         let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is constant");
         ProgressBar::new_spinner().with_style(style)
     }
 }
 
 /// A file that is written beside its final place and renamed when it is complete.
-pub struct OutFile {
+pub(super) struct OutFile {
     /// As the user wrote it.
     name: PathBuf,
     /// Where it is, links followed: a link stays a link to the file that is replaced.
@@ -125,7 +125,7 @@ impl OutFile {
     ///
     /// # Errors
     /// When nothing can be written there.
-    pub fn create(name: &Path) -> Result<Self, Error> {
+    pub(super) fn create(name: &Path) -> Result<Self, Error> {
         let name = name.to_path_buf();
         let path = name.canonicalize().unwrap_or_else(|_| name.clone());
         let target = match std::fs::metadata(&path) {
@@ -145,7 +145,7 @@ impl OutFile {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(name: &Path, write: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Error> {
+    pub(super) fn write(name: &Path, write: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Error> {
         let mut out = OutFile::create(name)?;
         // The error names the file.
         write(&mut out).map_err(Error::usage)?;
@@ -156,7 +156,7 @@ impl OutFile {
     ///
     /// # Errors
     /// When the last bytes cannot be written or the file cannot be moved.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub(super) fn finish(mut self) -> Result<(), Error> {
         let moved = self.flush().and_then(|()| match &self.target {
             // Renamed by path: the handle's drop then finds nothing to remove.
             Target::Whole(out) => {
@@ -172,13 +172,13 @@ impl OutFile {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn make_directory(path: &Path) -> Result<(), Error> {
+pub(super) fn make_directory(path: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(path)
         .map_err(|e| Error::Usage(format!("cannot make the directory {}: {e}", path.display())))
 }
 
 /// A text in lines that are no wider than a table, a line break at the end; words stay whole.
-pub fn wrapped(first_indent: &str, indent: &str, text: &str) -> String {
+pub(super) fn wrapped(first_indent: &str, indent: &str, text: &str) -> String {
     let options = textwrap::Options::new(WIDTH)
         .initial_indent(first_indent)
         .subsequent_indent(indent)

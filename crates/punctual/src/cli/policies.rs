@@ -19,7 +19,7 @@ use super::output::{Ui, wrapped};
     punctual policies rtds\n  \
     punctual policies rtca\n  \
     punctual policies --json")]
-pub struct Args {
+pub(super) struct Args {
     /// Describe this policy or discipline in full.
     #[arg(value_name = "NAME", hide_possible_values = true, value_parser = names())]
     name: Option<String>,
@@ -37,7 +37,7 @@ fn names() -> PossibleValuesParser {
 }
 
 /// Runs `punctual policies`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let name = args.name.as_deref();
     let (policy, discipline) = (name.and_then(registry::find), name.and_then(find_discipline));
     match (policy, discipline, args.json) {

@@ -28,7 +28,7 @@ use super::{exit, interrupt};
     punctual report sim.json live.json --trace sim.pftrace -o both.html\n  \
     punctual check host.toml --json > check.json; punctual report sim.json --check check.json -o sim.html\n  \
     punctual report sim.json --csv tables --parquet sim.parquet --hlog sim.hlog --hgrm percentiles")]
-pub struct Args {
+pub(super) struct Args {
     /// Results as `--json` of `sim` or `run` prints them: one, or an array.
     #[arg(value_name = "RESULTS.json", required = true)]
     files: Vec<PathBuf>,
@@ -65,7 +65,7 @@ const WITHOUT_PARQUET: &str = "--parquet: this punctual was built without Parque
 
 /// Which part of a run a report's timeline shows.
 #[derive(clap::Args, Debug)]
-pub struct Interval {
+pub(super) struct Interval {
     /// Begin the report's timeline here. By default it begins with the run, or at the first missed deadline
     /// if that would not fit otherwise.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -83,7 +83,7 @@ pub struct Interval {
 impl Interval {
     /// Reads the timeline: `pass` hands all bytes of the trace to a reader. Where no interval was asked for
     /// and the timeline would end before the first missed deadline, it is read again from there.
-    pub fn timeline(
+    pub(super) fn timeline(
         &self,
         mut pass: impl FnMut(&mut Reader) -> Result<(), Error>,
         name: &dyn Fn(timeline::Error) -> String,
@@ -109,7 +109,7 @@ impl Interval {
 }
 
 /// The explanation of late jobs, as text.
-pub fn blame(results: &Results, ui: &Ui) -> String {
+pub(super) fn blame(results: &Results, ui: &Ui) -> String {
     match table::blame(results, ui.stdout_has_colour()) {
         text if text.is_empty() => "The causes of late jobs were not measured.\n".to_owned(),
         text => format!("\n{text}"),
@@ -117,12 +117,12 @@ pub fn blame(results: &Results, ui: &Ui) -> String {
 }
 
 /// Says why jobs of one result of several were late.
-pub fn print_blame(column: &Column, ui: &Ui) -> Result<(), Error> {
+pub(super) fn print_blame(column: &Column, ui: &Ui) -> Result<(), Error> {
     ui.print(format!("\n{}:\n{}", column.label, blame(&column.results, ui)))
 }
 
 /// Runs `punctual report`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     if [&args.output, &args.csv, &args.parquet, &args.hgrm, &args.hlog].iter().all(|out| out.is_none()) {
         let text = "nothing to write: give -o OUT.html, --csv, --parquet, --hgrm or --hlog";
@@ -189,7 +189,7 @@ fn traced(columns: &[Column]) -> &str {
 }
 
 /// Takes the directories out of labels that are files' names, unless they tell the labels apart.
-pub fn drop_directories(columns: &mut [Column]) {
+pub(super) fn drop_directories(columns: &mut [Column]) {
     let short = |column: &Column| column.label.rsplit('/').next().unwrap_or_default().to_owned();
     let shortened: Vec<String> = columns.iter().map(short).collect();
     let is_unique = |(i, label): (usize, &String)| !shortened[..i].contains(label);
@@ -202,7 +202,7 @@ pub fn drop_directories(columns: &mut [Column]) {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write(mut out: OutFile, page: &Page<'_>) -> Result<(), Error> {
+pub(super) fn write(mut out: OutFile, page: &Page<'_>) -> Result<(), Error> {
     out.write_all(html::render(page).as_bytes()).map_err(Error::usage)?;
     out.finish()
 }
@@ -238,7 +238,7 @@ fn timeline(path: &Path, interval: &Interval) -> Result<Timeline, Error> {
 }
 
 /// The names that `--label` has: one for each result, or none.
-pub fn labels(names: &[String], results: usize) -> Result<&[String], Error> {
+pub(super) fn labels(names: &[String], results: usize) -> Result<&[String], Error> {
     match names.len() {
         0 => Ok(names),
         n if n == results => Ok(names),

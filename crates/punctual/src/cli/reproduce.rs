@@ -33,7 +33,7 @@ const GUEST_MEMORY_MIB: u32 = 128;
     punctual reproduce rtca --live --quick             urgent packets of VMs beside VMs that flood\n  \
     punctual reproduce rt-xen --xen --quick            in guests of Xen, from its domain 0\n  \
     punctual reproduce nautilus --xen")]
-pub struct Args {
+pub(super) struct Args {
     /// Which paper.
     #[arg(value_name = "PAPER")]
     paper: Paper,
@@ -98,7 +98,7 @@ enum Paper {
 }
 
 /// Runs `punctual reproduce`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let options = Options {
         quick: args.quick,

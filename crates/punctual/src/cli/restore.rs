@@ -15,14 +15,14 @@ use super::output::Ui;
 #[command(after_help = "Examples:\n  \
     punctual restore                  undo every abandoned run\n  \
     punctual restore --json")]
-pub struct Args {
+pub(super) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs `punctual restore`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let (mut all, mut by_guardians, mut errors) = (Vec::new(), 0, Vec::new());
     for path in abandoned::journals()? {
         match abandoned::undo(&path) {

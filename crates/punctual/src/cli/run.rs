@@ -32,7 +32,7 @@ use super::{exit, report};
     punctual run examples/five-vms.toml --report live.html   open it in a browser\n  \
     punctual run host.toml --json > live.json && punctual sim host.toml --json > sim.json\n  \
     punctual compare sim.json live.json")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -116,7 +116,7 @@ struct Measured {
 }
 
 /// Runs `punctual run`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let variants = variants(args)?;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     // With several policies, or with plain Linux, there is no single analysis to show.

@@ -14,7 +14,7 @@ use super::output::Ui;
 #[command(after_help = "Examples:\n  \
     punctual show examples/five-vms.toml\n  \
     punctual show examples/five-vms.toml --set 'domain.*.generate.load=90%' --seed 7 > mine.toml")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 /// Runs `punctual show`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.any_host(&args.changes.overrides(args.policy.clone()))?;
     ui.print(host.to_toml())?;
     Ok(exit::OK)

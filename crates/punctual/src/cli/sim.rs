@@ -33,7 +33,7 @@ use super::{exit, interrupt};
     punctual sim host.toml --blame                   (why were jobs late?)\n  \
     punctual sim host.toml --trace host.pftrace      (open it at https://ui.perfetto.dev)\n  \
     punctual sim host.toml --report host.html        (open it in a browser)")]
-pub struct Args {
+pub(super) struct Args {
     /// Host files; `-` reads standard input.
     #[arg(value_name = "HOST.toml", required = true)]
     files: Vec<PathBuf>,
@@ -86,7 +86,7 @@ struct Variant<'a> {
 }
 
 /// Runs `punctual sim`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let files = HostFile::read_all(&args.files)?;
     let variants = variants(args, &files, ui)?;
@@ -187,7 +187,7 @@ fn simulate_all(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Re
 ///
 /// # Errors
 /// The simulation stops.
-pub fn simulate(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
+pub(super) fn simulate(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
     match host {
         AnyHost::Pools(host) => punctual_sim::simulate(host),
         AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack).map_err(violation),

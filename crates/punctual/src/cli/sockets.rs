@@ -31,7 +31,7 @@ use super::{exit, interrupt};
     punctual sockets examples/sockets.toml                   until Ctrl-C\n  \
     punctual sockets host.toml --domain video --directory /run/video\n  \
     punctual sockets host.toml --set 'domain.*.sockets.poll=50us' --duration 60s --json > calls.json")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -53,7 +53,7 @@ pub struct Args {
 }
 
 /// Runs `punctual sockets`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
     let host = HostFile::read(&args.file)?.host(&overrides)?;

@@ -43,7 +43,7 @@ const DEFAULT_COLUMNS: [Metric; 4] =
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --policy all --runs 10\n  \
     punctual sweep host.toml --vary seed=1..9:1 --vary duration=1s,10s --metric p99-response\n  \
     punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -125,7 +125,7 @@ impl Measured {
 }
 
 /// Runs `punctual sweep`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let grid = Grid::new(args)?;
     let threads = thread_pool(args.threads)?;

@@ -38,7 +38,7 @@ use super::{exit, interrupt};
     punctual switch host.toml --uplink tap:tap0              this host is on the network\n  \
     punctual switch host.toml --uplink tap:tap0 --reload     the same, for a switch that works already\n  \
     punctual switch host.toml --uplink lan=interface:eth1,priority=2   a card, with a priority")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -101,7 +101,7 @@ pub struct Args {
 }
 
 /// Runs `punctual switch`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
     let file = HostFile::read(&args.file)?;

@@ -39,7 +39,7 @@ use super::{exit, interrupt};
     punctual synthesize host.toml --margin 20%             with room for costs to grow\n  \
     punctual synthesize examples/five-vms.toml --periods free   the best periods as well\n  \
     punctual synthesize host.toml --policy periodic --json")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -214,7 +214,7 @@ struct JsonUnmet<'a> {
 }
 
 /// Runs `punctual synthesize`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let options = args.options()?;
     let source = HostFile::read(&args.file)?;
     let (text, host) = host_of(args, &source)?;

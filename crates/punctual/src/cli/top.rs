@@ -33,7 +33,7 @@ use super::{exit, interrupt};
     punctual top --json | jq '.vcpus[] | select(.standing == \"parked\")'\n  \
     punctual top --once\n  \
     punctual switch host.toml & punctual top                 its ports")]
-pub struct Args {
+pub(super) struct Args {
     /// The socket of a run, if there are several runs, or the directory of a switch's sockets.
     #[arg(value_name = "SOCKET")]
     run: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 /// Runs `punctual top`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let watched = Watched::of(args)?;
     interrupt::install();
     interrupt::be_graceful();

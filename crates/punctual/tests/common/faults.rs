@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 
 /// What a run may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     threads: Vec<(i32, Attributes, Vec<usize>, String)>,
     /// The kernel's threads of RCU and timers, which a run moves out of its way or raises.
     kernel: Vec<(i32, Attributes, Vec<usize>, String)>,
@@ -24,7 +24,7 @@ pub struct State {
 }
 
 /// Processes of the test with a state directory of their own.
-pub struct Victims {
+pub(crate) struct Victims {
     processes: Vec<Child>,
     directory: PathBuf,
     settings: Vec<PathBuf>,
@@ -32,7 +32,7 @@ pub struct Victims {
 
 impl Victims {
     /// Starts them: one spins, two sleep.
-    pub fn start(name: &str) -> Victims {
+    pub(crate) fn start(name: &str) -> Victims {
         let directory = std::env::temp_dir().join(format!("punctual-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let commands: [&[&str]; 3] =
@@ -66,26 +66,26 @@ impl Victims {
     }
 
     /// The host file that attaches to them.
-    pub fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         self.directory.join("host.toml").display().to_string()
     }
 
     /// The program with the state directory of this test.
-    pub fn punctual(&self, args: &[&str]) -> Command {
+    pub(crate) fn punctual(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command.args(args).env("PUNCTUAL_STATE", &self.directory);
         command
     }
 
     /// Attaches to them.
-    pub fn attach(&self, args: &[&str]) -> Child {
+    pub(crate) fn attach(&self, args: &[&str]) -> Child {
         let mut command = self.punctual(&["attach", &self.host()]);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().expect("it starts")
     }
 
     /// How everything is now.
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         let thread = |tid: i32| {
             let group = cgroup::group_of(tid).expect("it lives");
             (tid, attributes(tid).expect("it lives"), affinity(tid).expect("it lives"), group)
@@ -139,12 +139,12 @@ impl Victims {
     }
 
     /// Waits until no journal names a change.
-    pub fn wait_until_restored(&self) {
+    pub(crate) fn wait_until_restored(&self) {
         wait("the machine is put back", || !self.has_journal());
     }
 
     /// Waits until a run has changed all the threads.
-    pub fn wait_until_changed(&self, before: &State) {
+    pub(crate) fn wait_until_changed(&self, before: &State) {
         wait("the run changes something", || {
             let now = self.state();
             now.threads.iter().zip(&before.threads).all(|(now, before)| now.3 != before.3)
@@ -152,12 +152,12 @@ impl Victims {
     }
 
     /// The directory of this test.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Waits until a VM of this name runs for the run, and runs its guest under enforcement.
-    pub fn vm_of(&self, run: u32, name: &str) -> u32 {
+    pub(crate) fn vm_of(&self, run: u32, name: &str) -> u32 {
         let named = format!("guest={name},");
         let find = || {
             qemus().into_iter().find(|&pid| {
@@ -178,13 +178,13 @@ impl Victims {
     }
 
     /// VMs that are under a run's enforcement, whosever it is.
-    pub fn vms(&self) -> usize {
+    pub(crate) fn vms(&self) -> usize {
         let ours = |pid: &i32| cgroup::group_of(*pid).is_ok_and(|group| group.contains("punctual-"));
         qemus().into_iter().filter(ours).count()
     }
 
     /// The guardian of a run: its child of that name.
-    pub fn guardian_of(&self, run: u32) -> u32 {
+    pub(crate) fn guardian_of(&self, run: u32) -> u32 {
         guardian_of(run).expect("a guardian")
     }
 }
@@ -211,7 +211,7 @@ impl Drop for Victims {
 }
 
 /// The guardian of a run: its child of that name.
-pub fn guardian_of(run: u32) -> Option<u32> {
+pub(crate) fn guardian_of(run: u32) -> Option<u32> {
     let is_guardian = |&pid: &i32| {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         proc::stat(pid).is_ok_and(|stat| stat.parent == run as i32)
@@ -222,7 +222,7 @@ pub fn guardian_of(run: u32) -> Option<u32> {
 
 /// Kills a run and its guardian so that neither undoes anything. A guardian that is stopped would not do: the
 /// kernel lets it go on when its run dies (`kill_orphaned_pgrp` in Linux `kernel/exit.c`).
-pub fn kill_with_guardian(run: u32) {
+pub(crate) fn kill_with_guardian(run: u32) {
     let guardian = guardian_of(run).expect("it has one");
     signal(run, "STOP");
     signal(guardian, "KILL");
@@ -230,13 +230,13 @@ pub fn kill_with_guardian(run: u32) {
 }
 
 /// Sends a signal to a process, which must be there.
-pub fn signal(process: u32, name: &str) {
+pub(crate) fn signal(process: u32, name: &str) {
     assert!(signal_if_there(process, name), "process {process} has ended");
 }
 
 /// Sends a signal to a process; returns whether it was there. By a system call: the program `kill` takes as
 /// long to start as a run takes to end.
-pub fn signal_if_there(process: u32, name: &str) -> bool {
+pub(crate) fn signal_if_there(process: u32, name: &str) -> bool {
     let signal = match name {
         "HUP" => Signal::HUP,
         "INT" => Signal::INT,
@@ -259,7 +259,7 @@ fn qemus() -> Vec<i32> {
 }
 
 /// Waits for it, half a minute at most.
-pub fn wait(what: &str, done: impl Fn() -> bool) {
+pub(crate) fn wait(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(30), "waited half a minute, but not: {what}");
@@ -268,7 +268,7 @@ pub fn wait(what: &str, done: impl Fn() -> bool) {
 }
 
 /// Waits until a count is there, as long as it grows within half a minute.
-pub fn wait_while_it_grows(what: &str, count: impl Fn() -> usize, full: usize) {
+pub(crate) fn wait_while_it_grows(what: &str, count: impl Fn() -> usize, full: usize) {
     let (mut most, mut since) = (0, Instant::now());
     loop {
         let now = count();
@@ -286,18 +286,18 @@ pub fn wait_while_it_grows(what: &str, count: impl Fn() -> usize, full: usize) {
 
 /// A moment of a kill that looks random: before the run has changed anything, while it does, or later.
 /// `until_changed` is how long a run takes on this machine until it has changed everything.
-pub fn moment(round: u64, until_changed: Duration) -> Duration {
+pub(crate) fn moment(round: u64, until_changed: Duration) -> Duration {
     let span = (until_changed * 2).max(Duration::from_millis(400));
     Duration::from_micros(random(round) % span.as_micros() as u64)
 }
 
 /// How many rounds a fault test has: seconds by default, minutes with `PUNCTUAL_FAULTS=100`, an hour with
 /// `PUNCTUAL_FAULTS=2000`.
-pub fn rounds() -> u64 {
+pub(crate) fn rounds() -> u64 {
     std::env::var("PUNCTUAL_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(15)
 }
 
 /// Numbers that look random and are the same in every run.
-pub fn random(n: u64) -> u64 {
+pub(crate) fn random(n: u64) -> u64 {
     punctual_jobs::mix(0, n)
 }

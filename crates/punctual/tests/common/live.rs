@@ -22,14 +22,17 @@ use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{Duration as Dur, UnitParams};
 
 /// The only processor whose real-time threads may spin.
-pub const PROCESSOR: usize = 1;
+pub(crate) const PROCESSOR: usize = 1;
 
 /// There is one processor for all live tests of the machine: the test that holds this may use it.
-pub struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>, #[expect(dead_code)] File);
+pub(crate) struct Turn(
+    #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>,
+    #[expect(dead_code)] File,
+);
 
 /// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a
 /// failure. Waits for tests of other programs, too.
-pub fn needs() -> Option<Turn> {
+pub(crate) fn needs() -> Option<Turn> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed left nothing behind that concerns the next.
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,14 +56,14 @@ const TRIES: u32 = 5;
 const STOLEN_MAX_PERMILLE: u128 = 5;
 
 /// How long a hypervisor below has had processors 0 and 1 since boot, to ticks of 10 ms.
-pub fn stolen() -> Duration {
+pub(crate) fn stolen() -> Duration {
     let loads = loads(&[0, PROCESSOR]).expect("/proc is mounted");
     Duration::from_nanos(loads.iter().map(|load| load.steal_ns).sum())
 }
 
 /// Is this machine emulated by TCG, so that an instruction takes about 20 times as long? `labs/lab kernel
 /// run` sets the variable.
-pub fn is_translated() -> bool {
+pub(crate) fn is_translated() -> bool {
     std::env::var_os("PUNCTUAL_TRANSLATED").is_some()
 }
 
@@ -69,7 +72,7 @@ pub fn is_translated() -> bool {
 /// the machine is never quiet and the judgement always fails, the test prints that nothing was judged: such a
 /// machine proves nothing about this program. Neither does an emulated machine (`PUNCTUAL_TRANSLATED`), where
 /// a failed judgement is printed and does not fail the test.
-pub fn undisturbed(test: impl Fn() -> Result<(), String>) {
+pub(crate) fn undisturbed(test: impl Fn() -> Result<(), String>) {
     for attempt in 1..=TRIES {
         let (began, before) = (Instant::now(), stolen());
         let Err(failure) = test() else { return };
@@ -102,7 +105,7 @@ macro_rules! judge {
 }
 
 /// What a session of a test is given: the real-time limit is lifted, and processor 0 stays as it is.
-pub fn setup(name: &str, processors: Vec<usize>) -> Setup {
+pub(crate) fn setup(name: &str, processors: Vec<usize>) -> Setup {
     Setup {
         name: name.into(),
         program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
@@ -117,41 +120,41 @@ pub fn setup(name: &str, processors: Vec<usize>) -> Setup {
 }
 
 /// A policy with options.
-pub fn scheduler(policy: &str, options: &[(&'static str, OptionValue)]) -> PoolScheduler {
+pub(crate) fn scheduler(policy: &str, options: &[(&'static str, OptionValue)]) -> PoolScheduler {
     let info = registry::find(policy).expect("a policy");
     let options = options.iter().fold(Options::new(), |all, (name, value)| all.with(name, *value));
     PoolScheduler::Policy(PolicyChoice { info, options })
 }
 
 /// A session with one pool.
-pub struct Bench {
+pub(crate) struct Bench {
     pub session: Session,
     pub handles: Vec<UnitHandle>,
     pub notices: Vec<Notice>,
 }
 
 impl Bench {
-    pub fn start(policy: &str, options: &[(&'static str, OptionValue)]) -> Bench {
+    pub(crate) fn start(policy: &str, options: &[(&'static str, OptionValue)]) -> Bench {
         Bench::of(&scheduler(policy, options))
     }
 
-    pub fn of(scheduler: &PoolScheduler) -> Bench {
+    pub(crate) fn of(scheduler: &PoolScheduler) -> Bench {
         Bench::with(setup("bench", vec![PROCESSOR]), scheduler)
     }
 
-    pub fn with(setup: Setup, scheduler: &PoolScheduler) -> Bench {
+    pub(crate) fn with(setup: Setup, scheduler: &PoolScheduler) -> Bench {
         let mut session = Session::start(setup).expect("a session");
         session.add_pool(&[PROCESSOR], scheduler).expect("a pool");
         Bench { session, handles: Vec::new(), notices: Vec::new() }
     }
 
     /// A unit that spins.
-    pub fn spin(&mut self, name: &str, params: &UnitParams) -> i32 {
+    pub(crate) fn spin(&mut self, name: &str, params: &UnitParams) -> i32 {
         let command = ["sh", "-c", "while :; do :; done"].map(String::from).to_vec();
         self.program(name, command, params)
     }
 
-    pub fn program(&mut self, name: &str, command: Vec<String>, params: &UnitParams) -> i32 {
+    pub(crate) fn program(&mut self, name: &str, command: Vec<String>, params: &UnitParams) -> i32 {
         let process = self.session.launch(name, &command, &[], None).expect("a program");
         let members = UnitThreads::ProcessTree(process);
         self.handles.push(self.session.add_unit(0, name, name, members, params).expect("a unit"));
@@ -160,7 +163,7 @@ impl Bench {
 
     /// Tends the session for a moment, then for `length`, and ends it. Returns what each unit got within
     /// `length`, in millionths of the processor, and the report.
-    pub fn run(mut self, length: Duration) -> (Vec<u64>, Report) {
+    pub(crate) fn run(mut self, length: Duration) -> (Vec<u64>, Report) {
         self.keep_alive(Duration::from_millis(300));
         let used = |handles: &[UnitHandle]| -> Vec<u64> {
             handles.iter().map(|handle| handle.counters.cpu_time_ns.load(Ordering::Relaxed)).collect()
@@ -175,7 +178,7 @@ impl Bench {
     }
 
     /// Keeps the session alive for that long.
-    pub fn keep_alive(&mut self, length: Duration) {
+    pub(crate) fn keep_alive(&mut self, length: Duration) {
         let end = Instant::now() + length;
         while Instant::now() < end {
             for notice in self.session.poll().expect("all is well") {
@@ -187,13 +190,13 @@ impl Bench {
     }
 
     /// How many units are known to be gone.
-    pub fn gone(&self) -> usize {
+    pub(crate) fn gone(&self) -> usize {
         self.notices.iter().filter(|notice| matches!(notice, Notice::Gone { .. })).count()
     }
 
     /// Tends the session until so many units are gone, while another one goes within half a minute: how long
     /// a program takes to end depends on the machine.
-    pub fn keep_alive_until_gone(&mut self, units: usize) {
+    pub(crate) fn keep_alive_until_gone(&mut self, units: usize) {
         let (mut gone, mut since) = (self.gone(), Instant::now());
         while gone < units && since.elapsed() < Duration::from_secs(30) {
             self.keep_alive(Duration::from_millis(100));
@@ -205,7 +208,7 @@ impl Bench {
     }
 
     /// Adds, adjusts and removes units at random for that long; returns how often.
-    pub fn soak(&mut self, length: Duration, seed: u64) -> u64 {
+    pub(crate) fn soak(&mut self, length: Duration, seed: u64) -> u64 {
         let end = Instant::now() + length;
         let mut here: Vec<(UnitHandle, i32)> = Vec::new();
         let mut rounds = 0;
@@ -256,7 +259,7 @@ impl Bench {
 }
 
 /// Descriptors, threads and resident KiB of this process.
-pub fn resources() -> (usize, usize, u64) {
+pub(crate) fn resources() -> (usize, usize, u64) {
     let count = |path: &str| std::fs::read_dir(path).expect("readable").count();
     let status = std::fs::read_to_string("/proc/self/status").expect("readable");
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
@@ -265,7 +268,7 @@ pub fn resources() -> (usize, usize, u64) {
 }
 
 /// A process outside every run that is moved to and fro between two cgroups, as fast as it goes.
-pub struct Moves {
+pub(crate) struct Moves {
     process: Child,
     directory: std::path::PathBuf,
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -273,7 +276,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub fn start() -> Moves {
+    pub(crate) fn start() -> Moves {
         let mount = cgroup::mount().expect("cgroup version 2");
         let directory = mount.join(format!("test-moves-{}", std::process::id()));
         let homes = ["a", "b"].map(|name| directory.join(name));
@@ -294,7 +297,7 @@ impl Moves {
     }
 
     /// Ends it and returns how often it was moved.
-    pub fn stop(mut self) -> u32 {
+    pub(crate) fn stop(mut self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         let moves = self.mover.join().expect("the mover ends");
         self.process.kill().expect("it lives");

@@ -1,6 +1,6 @@
 //! Shared by tests of the program. Each test program uses a part of it.
 #![allow(dead_code)]
 
-pub mod faults;
-pub mod live;
-pub mod scopes;
+pub(crate) mod faults;
+pub(crate) mod live;
+pub(crate) mod scopes;

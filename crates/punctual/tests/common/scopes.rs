@@ -14,7 +14,7 @@ use punctual_linux::os::{cgroup, proc};
 use super::faults::wait;
 
 /// A slice with a scope in it, and somebody who removes the scope when no process is left in it.
-pub struct Scope {
+pub(crate) struct Scope {
     slice: PathBuf,
     scope: PathBuf,
     stop: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    pub fn make(name: &str) -> Scope {
+    pub(crate) fn make(name: &str) -> Scope {
         let mount = cgroup::mount().expect("cgroup version 2");
         let slice = mount.join(format!("test-{name}-{}.slice", std::process::id()));
         let scope = slice.join("vm.scope");
@@ -31,7 +31,7 @@ impl Scope {
     }
 
     /// Begins to watch: from the first process on.
-    pub fn watch(&mut self) {
+    pub(crate) fn watch(&mut self) {
         let (scope, stop) = (self.scope.clone(), self.stop.clone());
         let watch = move || {
             while !stop.load(Ordering::Relaxed) {
@@ -45,18 +45,18 @@ impl Scope {
         self.watcher = Some(std::thread::spawn(watch));
     }
 
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.scope
     }
 
     /// The scope and its slice, as the kernel writes them.
-    pub fn groups(&self) -> [String; 2] {
+    pub(crate) fn groups(&self) -> [String; 2] {
         let slice = format!("/{}", self.slice.file_name().expect("a name").to_string_lossy());
         [format!("{slice}/vm.scope"), slice]
     }
 
     /// The groups in the scope.
-    pub fn inside(&self) -> Vec<PathBuf> {
+    pub(crate) fn inside(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.scope).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     }
@@ -78,7 +78,7 @@ impl Drop for Scope {
 }
 
 /// A process that sleeps, and starts a child each time it is told to.
-pub struct Machine {
+pub(crate) struct Machine {
     process: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -89,7 +89,7 @@ pub struct Machine {
 
 impl Machine {
     /// In the group at `directory`.
-    pub fn start(directory: &Path) -> Machine {
+    pub(crate) fn start(directory: &Path) -> Machine {
         let script =
             "echo $$ > $0/cgroup.procs; echo in; while read line; do sleep 1000 > /dev/null & echo $!; done";
         let mut process = Command::new("sh")
@@ -108,17 +108,17 @@ impl Machine {
         Machine { process, orders, answers, children: Vec::new(), attributes, affinity }
     }
 
-    pub fn id(&self) -> i32 {
+    pub(crate) fn id(&self) -> i32 {
         self.process.id() as i32
     }
 
     /// Does it go on?
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         proc::stat(self.id()).is_ok_and(|stat| stat.state != 'Z')
     }
 
     /// Has it start a child, which sleeps.
-    pub fn fork(&mut self) -> i32 {
+    pub(crate) fn fork(&mut self) -> i32 {
         self.orders.write_all(b"fork\n").expect("it lives");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("it answers");
@@ -128,7 +128,7 @@ impl Machine {
     }
 
     /// Is it and every child in `group`, alive and scheduled as it was at first? Says what is otherwise.
-    pub fn residue(&self, group: &str) -> Option<String> {
+    pub(crate) fn residue(&self, group: &str) -> Option<String> {
         let ids = std::iter::once(self.id()).chain(self.children.iter().copied());
         ids.into_iter().find_map(|id| {
             if proc::stat(id).map_or(true, |stat| stat.state == 'Z') {
@@ -142,7 +142,7 @@ impl Machine {
     }
 
     /// Waits until it is under enforcement.
-    pub fn wait_until_enforced(&self) {
+    pub(crate) fn wait_until_enforced(&self) {
         wait("it is under enforcement", || {
             cgroup::group_of(self.id()).is_ok_and(|group| group.contains("punctual-"))
                 && attributes(self.id()).is_ok_and(|now| now.policy == 1)
@@ -150,7 +150,7 @@ impl Machine {
     }
 
     /// The host file's domain that attaches to it.
-    pub fn domain(&self, name: &str) -> String {
+    pub(crate) fn domain(&self, name: &str) -> String {
         format!(
             "[domain.{name}]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
              attach = {{ threads = [{}] }}\n",
@@ -172,23 +172,23 @@ impl Drop for Machine {
 }
 
 /// A state directory of a test, with host files in it.
-pub struct Desk {
+pub(crate) struct Desk {
     directory: PathBuf,
 }
 
 impl Desk {
-    pub fn make(name: &str) -> Desk {
+    pub(crate) fn make(name: &str) -> Desk {
         let directory = std::env::temp_dir().join(format!("punctual-{name}-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("state")).expect("a directory");
         Desk { directory }
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.directory.join("state")
     }
 
     /// A host file with one pool on `processor` and these domains.
-    pub fn host(&self, name: &str, processor: usize, domains: &str) -> String {
+    pub(crate) fn host(&self, name: &str, processor: usize, domains: &str) -> String {
         let path = self.directory.join(format!("{name}.toml"));
         let text = format!(
             "name = \"{name}\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [{processor}]\n\
@@ -198,14 +198,14 @@ impl Desk {
         path.display().to_string()
     }
 
-    pub fn punctual(&self, args: &[&str]) -> Command {
+    pub(crate) fn punctual(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command.args(args).env("PUNCTUAL_STATE", self.state()).stdin(Stdio::null());
         command
     }
 
     /// Starts a run whose errors go to a file that [`Run::said`] reads.
-    pub fn start(&self, args: &[&str]) -> Run {
+    pub(crate) fn start(&self, args: &[&str]) -> Run {
         let said = tempfile::NamedTempFile::new_in(&self.directory).expect("a file");
         let errors = said.reopen().expect("a file");
         let process = self.punctual(args).stdout(Stdio::null()).stderr(errors).spawn().expect("it starts");
@@ -213,20 +213,20 @@ impl Desk {
     }
 
     /// What is in the state directory.
-    pub fn left(&self) -> Vec<String> {
+    pub(crate) fn left(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.state()).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// Does a journal name a change, beside the run that it is of?
-    pub fn has_change(&self) -> bool {
+    pub(crate) fn has_change(&self) -> bool {
         let journals = self.left().into_iter().filter(|name| name.ends_with(".journal"));
         let read = |name: String| std::fs::read_to_string(self.state().join(name)).unwrap_or_default();
         journals.map(read).any(|text| text.lines().count() > 1)
     }
 
     /// Waits until nothing is in the state directory.
-    pub fn wait_until_restored(&self) {
+    pub(crate) fn wait_until_restored(&self) {
         wait("nothing is left in the state directory", || self.left().is_empty());
     }
 }
@@ -241,27 +241,27 @@ impl Drop for Desk {
 }
 
 /// A run in progress. It is killed when a test fails.
-pub struct Run {
+pub(crate) struct Run {
     pub process: Child,
     said: tempfile::NamedTempFile,
 }
 
 impl Run {
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(self.said.path()).expect("a file")
     }
 
     /// Sends a signal.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         super::faults::signal(self.id(), name);
     }
 
     /// Its exit status; -1 when a signal ended it.
-    pub fn wait(&mut self) -> i32 {
+    pub(crate) fn wait(&mut self) -> i32 {
         self.process.wait().expect("it ends").code().unwrap_or(-1)
     }
 }

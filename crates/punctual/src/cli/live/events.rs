@@ -10,13 +10,13 @@ use super::super::output::Ui;
 use super::{Steps, restored};
 
 /// Prints events; the steps of a run as `steps` says.
-pub fn printer(ui: &Ui, steps: &Steps) -> Events {
+pub(crate) fn printer(ui: &Ui, steps: &Steps) -> Events {
     let (ui, steps) = (*ui, steps.clone());
     Arc::new(move |event| print(&event, &steps, &ui))
 }
 
 /// Prints events of a command without steps.
-pub fn plain_printer(ui: &Ui) -> Events {
+pub(crate) fn plain_printer(ui: &Ui) -> Events {
     printer(ui, &Steps::none())
 }
 

@@ -10,7 +10,7 @@ use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_report::table;
 
 /// What enforcement did and what was put back.
-pub fn evidence(report: &Report) -> String {
+pub(crate) fn evidence(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail, here and below.
     for pool in &report.pools {
@@ -60,7 +60,7 @@ fn distribution(histogram: &Histogram) -> String {
 }
 
 /// What was put back, in a line.
-pub fn restored(restored: &Restored) -> String {
+pub(crate) fn restored(restored: &Restored) -> String {
     if restored.of_earlier_boot {
         return "its journal is from before this machine was started: it was removed".into();
     }

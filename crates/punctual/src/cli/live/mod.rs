@@ -5,7 +5,7 @@ mod evidence;
 mod replay;
 mod steps;
 mod switches;
-pub mod trace;
+pub(super) mod trace;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,15 +31,15 @@ use super::input::Label;
 use super::interrupt;
 use super::output::{OutFile, Ui};
 
-pub use events::{plain_printer, printer};
-pub use evidence::{evidence, restored};
-pub use replay::{replay, text as replay_text};
-pub use steps::Steps;
-pub use switches::table as switch_table;
+pub(super) use events::{plain_printer, printer};
+pub(super) use evidence::{evidence, restored};
+pub(super) use replay::{replay, text as replay_text};
+pub(super) use steps::Steps;
+pub(super) use switches::table as switch_table;
 
 /// Options of enforcement that `run` and `attach` share.
 #[derive(clap::Args, Debug)]
-pub struct EnforcementArgs {
+pub(super) struct EnforcementArgs {
     /// Print results as JSON.
     #[arg(long)]
     pub json: bool,
@@ -93,7 +93,7 @@ impl EnforcementArgs {
     ///
     /// # Errors
     /// This program's file is not known.
-    pub fn config<'a>(
+    pub(super) fn config<'a>(
         &self,
         default_backend: DefaultBackend,
         linux: Option<LinuxScheduler>,
@@ -132,7 +132,7 @@ fn in_range(bounds: std::ops::RangeInclusive<u64>) -> clap::builder::RangedU64Va
 }
 
 /// What a name given by `--policy` is: a scheduler of plain Linux, or a policy for the host file.
-pub fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<String>) {
+pub(super) fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<String>) {
     match name.and_then(LinuxScheduler::find) {
         Some(linux) => (Some(linux), None),
         None => (None, name.map(str::to_owned)),
@@ -141,7 +141,7 @@ pub fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<Strin
 
 /// Runs a host on this machine, and prints on the way what happens. Returns also what the switches of its
 /// networks counted, as text.
-pub fn run_and_record(
+pub(super) fn run_and_record(
     host: &Host,
     config: &RunConfig<'_>,
     args: &EnforcementArgs,
@@ -179,12 +179,12 @@ pub fn run_and_record(
 }
 
 /// How this program's runs talk.
-pub fn hooks<'a>(events: Events, watch: &'a mut dyn FnMut(&RunView<'_>)) -> Hooks<'a> {
+pub(super) fn hooks<'a>(events: Events, watch: &'a mut dyn FnMut(&RunView<'_>)) -> Hooks<'a> {
     Hooks { events, stop: interrupt::stopped, end: interrupt::end_for_guardian, watch }
 }
 
 /// This program's file, for the guardian.
-pub fn own_program() -> Result<PathBuf, Error> {
+pub(super) fn own_program() -> Result<PathBuf, Error> {
     std::env::current_exe()
         .map_err(|e| Error::Usage(format!("cannot find the program's own executable: {e}")))
 }
@@ -225,7 +225,7 @@ fn warn(outcome: &Measurements, ui: &Ui) {
 }
 
 /// Was everything put back? `errors` are those of journals that were not undone at all.
-pub fn check_restored<'a>(
+pub(super) fn check_restored<'a>(
     all: impl IntoIterator<Item = &'a Restored>,
     errors: Vec<String>,
 ) -> Result<(), Error> {
@@ -238,7 +238,7 @@ pub fn check_restored<'a>(
 }
 
 /// Pools whose budgets leave the fair class less than the fair server of the machine below `root` takes.
-pub fn beside_fair_server(host: &Host, root: &Path) -> Result<Vec<String>, Error> {
+pub(super) fn beside_fair_server(host: &Host, root: &Path) -> Result<Vec<String>, Error> {
     let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
     let share = doctor::fair_server(Root::new(root), processors).map_err(|error| {
         Error::Usage(format!("{} is not a running Linux system: {error}", root.display()))

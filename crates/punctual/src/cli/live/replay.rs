@@ -10,7 +10,7 @@ use super::super::error::Error;
 ///
 /// # Errors
 /// When it cannot be simulated.
-pub fn replay(host: &Host, live: &Column) -> Result<Column, Error> {
+pub(crate) fn replay(host: &Host, live: &Column) -> Result<Column, Error> {
     // A run that was stopped is as long as it was.
     let duration = punctual_sched::Duration::from_ns(live.results.duration_ns);
     let results = punctual_sim::simulate_disturbed(&Host { duration, ..host.clone() }, &live.results)?;
@@ -18,7 +18,7 @@ pub fn replay(host: &Host, live: &Column) -> Result<Column, Error> {
 }
 
 /// Live results and their replays side by side, and what that shows.
-pub fn text(pairs: &[Column], colour: bool) -> String {
+pub(crate) fn text(pairs: &[Column], colour: bool) -> String {
     let mut taken = (0u64, 0u64);
     let disturbances = pairs.iter().flat_map(|column| &column.results.processors).filter_map(|processor| {
         // Replays have it too.

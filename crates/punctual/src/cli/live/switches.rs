@@ -7,7 +7,7 @@ use punctual_model::text::printable;
 use punctual_sched::Duration;
 
 /// A line for each port and each plane; the latency is that inside the switch.
-pub fn table(of: &SwitchResult, elapsed: Duration) -> String {
+pub(crate) fn table(of: &SwitchResult, elapsed: Duration) -> String {
     let mut text = String::from(
         "port              sent  delivered    dropped   received   latency p50        p99        max\n",
     );

@@ -16,7 +16,7 @@ use super::super::output::OutFile;
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write(path: &Path, host: &Host, trace: &Trace, length: Duration) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, host: &Host, trace: &Trace, length: Duration) -> Result<(), Error> {
     // The error names the file.
     let unwritten = |e: std::io::Error| Error::Usage(e.to_string());
     let mut out = OutFile::create(path)?;
@@ -28,7 +28,7 @@ pub fn write(path: &Path, host: &Host, trace: &Trace, length: Duration) -> Resul
 const TIMELINE_ITEMS_MAX: usize = 300_000;
 
 /// What happened in a run as the timeline of its page; nothing where nothing is known.
-pub fn timeline(host: &Host, outcome: &Measurements) -> Option<Timeline> {
+pub(crate) fn timeline(host: &Host, outcome: &Measurements) -> Option<Timeline> {
     let window = Window { from_ns: 0, until_ns: u64::MAX, items_max: TIMELINE_ITEMS_MAX };
     let mut reader = Reader::new(window);
     let length = Duration::from_ns(outcome.results.duration_ns);

@@ -23,7 +23,7 @@ use super::output::Ui;
     punctual xen run host.toml --json > xen.json             its domains as guests of Xen\n  \
     xentrace -D -e 0x22000 trace & punctual xen pool Pool-0 --policy rtds; sleep 60; kill %1\n  \
     punctual xen replay trace --trace xen.pftrace            the same decisions here?")]
-pub struct Args {
+pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -38,7 +38,7 @@ enum Command {
 }
 
 /// Runs `punctual xen`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     match &args.command {
         Command::Show(args) => show::run(args, ui),
         Command::Pool(args) => pool::run(args, ui),

@@ -17,7 +17,7 @@ use super::super::output::Ui;
     punctual xen pool Pool-0\n  \
     punctual xen pool Pool-0 --policy sporadic\n  \
     punctual xen pool rt --policy deferrable --option quantum=1ms")]
-pub struct Args {
+pub(super) struct Args {
     /// The cpupool's name or number.
     #[arg(value_name = "POOL")]
     pool: String,
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 /// Runs `punctual xen pool`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut xen = Xen::open()?;
     let pool = xen.cpupool(&args.pool)?;
     if args.r#break {

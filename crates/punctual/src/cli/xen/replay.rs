@@ -23,7 +23,7 @@ use super::timeline;
 #[command(after_help = "Examples:\n  \
     punctual xen replay trace\n  \
     punctual xen replay trace --trace xen.pftrace            for ui.perfetto.dev")]
-pub struct Args {
+pub(super) struct Args {
     /// The file that xentrace wrote.
     #[arg(value_name = "TRACE")]
     file: PathBuf,
@@ -56,7 +56,7 @@ struct PoolAnswer<'a> {
 }
 
 /// Runs `punctual xen replay`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let name = args.file.display().to_string();
     let name = printable(&name);
     let bytes =

@@ -20,7 +20,7 @@ use super::super::{exit, interrupt};
 #[command(after_help = "Examples:\n  \
     punctual xen run labs/xen/hosts/three.toml --kernel /boot/vmlinux\n  \
     punctual xen run host.toml --policy rtds --duration 20s --json > xen.json")]
-pub struct Args {
+pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 /// Runs `punctual xen run`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
     let mut control = Control::open()?;

@@ -22,7 +22,7 @@ use super::super::output::Ui;
     punctual xen set control/0 --priority 1 --extratime false\n  \
     punctual xen set batch --weight 512 --cap 50\n  \
     punctual xen set spare --best-effort true")]
-pub struct Args {
+pub(super) struct Args {
     /// The domain's name or number, for all its vCPUs, or one of them: `video/1`.
     #[arg(value_name = "DOMAIN[/VCPU]")]
     unit: String,
@@ -53,7 +53,7 @@ pub struct Args {
 }
 
 /// Runs `punctual xen set`.
-pub fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
     let (name, vcpu) = match args.unit.rsplit_once('/') {
         Some((name, vcpu)) => (name, Some(vcpu)),
         None => (args.unit.as_str(), None),

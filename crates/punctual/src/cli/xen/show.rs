@@ -17,7 +17,7 @@ use super::super::output::Ui;
 #[command(after_help = "Examples:\n  \
     punctual xen show\n  \
     punctual xen show --json | jq '.[].vcpus[] | select(.exhaustions > 0)'")]
-pub struct Args {
+pub(super) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -49,7 +49,7 @@ struct Vcpu {
 }
 
 /// Runs `punctual xen show`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut xen = Xen::open()?;
     let domains = domains()?;
     let mut shown = Vec::new();
@@ -96,7 +96,7 @@ fn units(xen: &mut Xen, pool: &Cpupool, domain: &Domain) -> Vec<Vcpu> {
 }
 
 /// A cpupool's line.
-pub fn heading(pool: &Cpupool, op: &Op) -> String {
+pub(super) fn heading(pool: &Cpupool, op: &Op) -> String {
     line(pool, &op.policy, &op.options, op.failed)
 }
 

@@ -21,7 +21,7 @@ use super::super::output::OutFile;
 ///
 /// # Errors
 /// When it cannot be written, or there is nothing to write.
-pub fn write(path: &Path, calls: &Calls, replayed: &[Replayed]) -> Result<(), Error> {
+pub(super) fn write(path: &Path, calls: &Calls, replayed: &[Replayed]) -> Result<(), Error> {
     let Some(most) = replayed.iter().filter(|pool| pool.refused.is_none()).max_by_key(|pool| pool.picks)
     else {
         return Err(Error::Usage("the trace has no pool that can be shown".into()));
