@@ -439,10 +439,10 @@ proptest! {
     ) {
         let loads: Vec<(Load, UnitParams)> = budgets.iter().enumerate().map(|(i, &(budget, factor, hog))| {
             let period = 4_000 * factor;
-            let load = match hog {
-                true => Load::Hog,
-                false => Load::Periodic {
-                    period: Duration::from_us(period), cost: Duration::from_us(budget) },
+            let load = if hog {
+                Load::Hog
+            } else {
+                Load::Periodic { period: Duration::from_us(period), cost: Duration::from_us(budget) }
             };
             (load, server(budget, period, i as u32))
         }).collect();

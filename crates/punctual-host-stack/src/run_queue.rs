@@ -103,9 +103,10 @@ impl RunQueue {
 
 /// Does a thread that became ready preempt the running one? Both are given with their virtual run time.
 pub fn preempts(woken: (Priority, u64), running: (Priority, u64)) -> bool {
-    match woken.0.is_fair() && running.0.is_fair() {
-        true => woken.1 + WAKEUP_GRANULARITY.as_ns() < running.1,
-        false => woken.0 > running.0,
+    if woken.0.is_fair() && running.0.is_fair() {
+        woken.1 + WAKEUP_GRANULARITY.as_ns() < running.1
+    } else {
+        woken.0 > running.0
     }
 }
 

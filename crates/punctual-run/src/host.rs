@@ -68,10 +68,8 @@ pub fn run_host(host: &Host, config: &RunConfig<'_>, hooks: Hooks<'_>) -> Result
     let changes = if config.apply { reversible_changes(host)? } else { Vec::new() };
     let helpers = Helpers::default();
     let (networks, mut ends) = network::start(host, config, &helpers, &events)?;
-    let found = match config.networks.find_running {
-        true => network::find(host, &helpers, &events),
-        false => Vec::new(),
-    };
+    let found =
+        if config.networks.find_running { network::find(host, &helpers, &events) } else { Vec::new() };
     let (servers, sockets) = sockets::start(host, config.default_backend, &events)?;
     ends.outside.extend(sockets.outside);
     let mut publisher = None;

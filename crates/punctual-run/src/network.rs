@@ -205,12 +205,11 @@ pub(crate) fn placement(host: &Host, network: &Network) -> Placement {
     let others = |ix: usize| host.pool_of(host.domains[ix].parent) == pool && !is_driver(ix);
     let taken: Vec<usize> = host.pools.iter().flat_map(|pool| pool.processors.clone()).collect();
     let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
-    match (0..host.domains.len()).any(others) {
-        true => Placement { processors: left, fifo: None },
-        false => {
-            let fifo = (!left.is_empty()).then_some(PLANE_PRIORITY);
-            Placement { processors: host.pools[pool.0].processors.clone(), fifo }
-        }
+    if (0..host.domains.len()).any(others) {
+        Placement { processors: left, fifo: None }
+    } else {
+        let fifo = (!left.is_empty()).then_some(PLANE_PRIORITY);
+        Placement { processors: host.pools[pool.0].processors.clone(), fifo }
     }
 }
 

@@ -159,9 +159,10 @@ fn default(network: &Network, priorities: &[Option<u32>], overrides: &PlaneOverr
         poll: Duration::ZERO,
         budget: None,
     };
-    match priorities.iter().any(is_urgent) && !priorities.iter().all(is_urgent) {
-        true => vec![plane("urgent", most), plane("rest", None)],
-        false => vec![plane("all", None)],
+    if priorities.iter().any(is_urgent) && !priorities.iter().all(is_urgent) {
+        vec![plane("urgent", most), plane("rest", None)]
+    } else {
+        vec![plane("all", None)]
     }
 }
 

@@ -31,12 +31,13 @@ pub(crate) fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, 
     for cpu in affinity.iter().filter(|cpu| cpu.index() < cpus) {
         set.insert(cpu);
     }
-    match set.is_empty() {
-        false => Ok(set),
-        true => Err(ParamError::OutOfRange {
+    if set.is_empty() {
+        Err(ParamError::OutOfRange {
             field: UnitParams::AFFINITY,
             expected: alloc::format!("at least one of the pool's processors (0..{cpus})").into(),
-        }),
+        })
+    } else {
+        Ok(set)
     }
 }
 

@@ -51,10 +51,7 @@ pub struct Contract {
 
 /// The policy in a [`Contract`], in builds with debug assertions; otherwise the policy as it is.
 pub fn checked(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dyn Policy> {
-    match cfg!(debug_assertions) {
-        true => Box::new(Wrapped::new(Contract::new(cpus, charges), policy)),
-        false => policy,
-    }
+    if cfg!(debug_assertions) { Box::new(Wrapped::new(Contract::new(cpus, charges), policy)) } else { policy }
 }
 
 impl Contract {

@@ -1044,18 +1044,20 @@ impl Policy for Credit {
             return;
         }
         self.refill(resched);
-        match self.earning.is_empty() {
-            true => self.timers.remove(id),
-            false => self.timers.set(id, self.settings.again(now, self.settings.refill_period())),
+        if self.earning.is_empty() {
+            self.timers.remove(id)
+        } else {
+            self.timers.set(id, self.settings.again(now, self.settings.refill_period()))
         }
     }
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
         let eligible = |unit: UnitId| {
             let state = &self.units[unit.index()];
-            let here = match self.settings.steal {
-                true => self.affinities.cpus(state.class).contains(cpu),
-                false => state.home == cpu,
+            let here = if self.settings.steal {
+                self.affinities.cpus(state.class).contains(cpu)
+            } else {
+                state.home == cpu
             };
             state.present && !state.parked && here
         };

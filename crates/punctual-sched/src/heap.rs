@@ -104,9 +104,10 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         if let Some(last) = self.entries.pop()
             && at < self.entries.len()
         {
-            match at > 0 && Self::less(&last, &self.entries[(at - 1) / 2]) {
-                true => self.sift_up(at, last),
-                false => self.sift_down(at, last),
+            if at > 0 && Self::less(&last, &self.entries[(at - 1) / 2]) {
+                self.sift_up(at, last)
+            } else {
+                self.sift_down(at, last)
             }
         }
     }

@@ -74,10 +74,7 @@ fn the_slice_can_be_set_without_the_tick_as_rt_xen_did() {
 
 /// The ranking of three hogs, 0 to 2, of which 0 runs, and a unit that sleeps, 3.
 fn ranking_beside_a_sleeper(switches: &str) -> Vec<u32> {
-    let switch = |options, name| match switches.contains(name) {
-        true => options,
-        false => off(options, name),
-    };
+    let switch = |options, name| if switches.contains(name) { options } else { off(options, name) };
     let options = ["boost", "tickle"].into_iter().fold(orig(), switch);
     let mut driver = credit(1, &options);
     hogs::<3>(&mut driver);

@@ -103,9 +103,10 @@ impl Cache {
     fn check_owner(&self, user: u32) -> Result<(), Error> {
         let metadata = fs::metadata(&self.0).map_err(FileError::of("read", &self.0))?;
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-        match owner == user && mode & WRITABLE_BY_OTHERS == 0 {
-            true => Ok(()),
-            false => Err(Error::NotOurs { path: self.0.clone(), owner, mode, user }),
+        if owner == user && mode & WRITABLE_BY_OTHERS == 0 {
+            Ok(())
+        } else {
+            Err(Error::NotOurs { path: self.0.clone(), owner, mode, user })
         }
     }
 
@@ -149,9 +150,10 @@ impl Cache {
                 && metadata.uid() == rustix::process::geteuid().as_raw()
                 && metadata.mode() & WRITABLE_BY_OTHERS == 0
         });
-        match is_ours && fs::read(&path).is_ok_and(|found| found == contents) {
-            true => Ok(path),
-            false => self.write(&name, contents, 0o755),
+        if is_ours && fs::read(&path).is_ok_and(|found| found == contents) {
+            Ok(path)
+        } else {
+            self.write(&name, contents, 0o755)
         }
     }
 

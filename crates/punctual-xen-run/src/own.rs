@@ -169,12 +169,11 @@ fn xl(arguments: &[&str]) -> Result<String, Error> {
     let line = || format!("xl {}", arguments.join(" "));
     let said = Command::new("xl").args(arguments).stdin(Stdio::null()).output();
     let said = said.map_err(|error| Error::Refused(format!("cannot run {}: {error}", line())))?;
-    match said.status.success() {
-        true => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
-        false => {
-            let said = String::from_utf8_lossy(&said.stderr);
-            Err(Error::Refused(format!("{}: {}", line(), printable(said.trim()))))
-        }
+    if said.status.success() {
+        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+    } else {
+        let said = String::from_utf8_lossy(&said.stderr);
+        Err(Error::Refused(format!("{}: {}", line(), printable(said.trim()))))
     }
 }
 

@@ -139,9 +139,10 @@ impl<'a> Setup<'a> {
         let domains = vec![0; host.domains.len()];
         let mut setup = Setup { control, options, pools: Vec::new(), domains, done: Vec::new(), folder };
         for (index, pool) in host.pools.iter().enumerate() {
-            let name = match plan.first == Some(PoolIx(index)) {
-                true => FIRST_POOL,
-                false => setup.create_pool(&pool.name, &pool.processors, pool.policy.info.name)?,
+            let name = if plan.first == Some(PoolIx(index)) {
+                FIRST_POOL
+            } else {
+                setup.create_pool(&pool.name, &pool.processors, pool.policy.info.name)?
             };
             let (policy, before) = setup.control.policy(name)?;
             setup.done.push(Step::Policy { pool: name.into(), policy, options: before });

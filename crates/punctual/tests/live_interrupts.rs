@@ -344,12 +344,13 @@ fn ctrl_c_at_any_moment_ends_the_run_in_time_and_the_machine_is_as_before() {
     for round in 0..rounds {
         let draw = random(1_000_000 + round);
         let attaches = draw.is_multiple_of(3);
-        let mut run = match attaches {
-            true => Run::start(&victims, &["attach", &victims.host(), "--silence-ms", SILENCE]),
-            false => Run::start(
+        let mut run = if attaches {
+            Run::start(&victims, &["attach", &victims.host(), "--silence-ms", SILENCE])
+        } else {
+            Run::start(
                 &victims,
                 &["run", &host, "--as", "process", "--duration", "1s", "--silence-ms", SILENCE],
-            ),
+            )
         };
         std::thread::sleep(Duration::from_micros((draw >> 8) % if attaches { 600_000 } else { 2_800_000 }));
         run.signal(if draw & 0x40 == 0 { "INT" } else { "TERM" });

@@ -73,9 +73,10 @@ fn softirq_lock(machine: &Machine) -> Result<Outcome, ReadError> {
     }
     let what = "threads wait for the holder of their processor's softirq lock";
     let programs = machine.real_time_programs_on_pool()?;
-    let outcome = match programs.is_empty() {
-        true => Outcome::note(what),
-        false => Outcome::warning(format!("{what}, also for {}", named(&programs))),
+    let outcome = if programs.is_empty() {
+        Outcome::note(what)
+    } else {
+        Outcome::warning(format!("{what}, also for {}", named(&programs)))
     };
     Ok(outcome.readings(readings))
 }

@@ -199,13 +199,10 @@ fn hypervisor(machine: &Machine) -> Result<Outcome, ReadError> {
         let line = text.lines().find(|line| line.starts_with("flags"))?;
         Some(line.split_whitespace().any(|flag| flag == "hypervisor"))
     };
-    Ok(match machine.root.parse(path, "a line with flags, as on x86", flags)? {
-        true => {
-            Outcome::note("this is a virtual machine").read(format!("{path} flags"), "... hypervisor ...")
-        }
-        false => {
-            Outcome::ok("this is no virtual machine").read(format!("{path} flags"), "without hypervisor")
-        }
+    Ok(if machine.root.parse(path, "a line with flags, as on x86", flags)? {
+        Outcome::note("this is a virtual machine").read(format!("{path} flags"), "... hypervisor ...")
+    } else {
+        Outcome::ok("this is no virtual machine").read(format!("{path} flags"), "without hypervisor")
     })
 }
 

@@ -189,9 +189,10 @@ fn napi(machine: &Machine) -> Result<Outcome, ReadError> {
         let then = format!("for t in $(pgrep '^napi/'); do chrt -f -p {INTERRUPT_PRIORITY} $t; done");
         let programs = machine.real_time_programs_on_pool()?;
         let what = format!("off for {}", off.join(", "));
-        let outcome = match machine.is_preempt_rt() && !programs.is_empty() {
-            true => Outcome::warning(format!("{what} beside {}", named(&programs))),
-            false => Outcome::note(what),
+        let outcome = if machine.is_preempt_rt() && !programs.is_empty() {
+            Outcome::warning(format!("{what} beside {}", named(&programs)))
+        } else {
+            Outcome::note(what)
         };
         outcome.fix(format!("{switch}; {then}"))
     } else {
@@ -249,9 +250,10 @@ fn backlog(machine: &Machine) -> Result<Outcome, ReadError> {
     let names: Vec<&str> = fair.iter().map(|thread| thread.stat.name.as_str()).collect();
     let summary = format!("in the fair class: {}", names.join(", "));
     let programs = machine.real_time_programs_on_pool()?;
-    let outcome = match programs.is_empty() {
-        true => Outcome::note(summary),
-        false => Outcome::warning(format!("{summary}, beside {}", named(&programs))),
+    let outcome = if programs.is_empty() {
+        Outcome::note(summary)
+    } else {
+        Outcome::warning(format!("{summary}, beside {}", named(&programs)))
     };
     Ok(outcome.fix(for_each(&fair, &format!("chrt -f -p {INTERRUPT_PRIORITY} $t"))).readings(evidence))
 }
@@ -272,10 +274,7 @@ fn ksoftirqd(machine: &Machine) -> Result<Outcome, ReadError> {
     }
     let names: Vec<&str> = fair.iter().map(|thread| thread.stat.name.as_str()).collect();
     let summary = format!("in the fair class: {}", names.join(", "));
-    let outcome = match machine.is_preempt_rt() {
-        true => Outcome::warning(summary),
-        false => Outcome::note(summary),
-    };
+    let outcome = if machine.is_preempt_rt() { Outcome::warning(summary) } else { Outcome::note(summary) };
     Ok(outcome.fix(for_each(&fair, "chrt -f -p 1 $t")).readings(evidence))
 }
 

@@ -120,12 +120,11 @@ impl Guest {
         for slice in overlapping(slices, window, |slice| slice.span) {
             let time_ns = overlap(slice.span, window);
             in_guest += time_ns;
-            match slice.job == index {
-                true => add_time(&mut causes, Cause::Executing, None, time_ns),
-                false => {
-                    let task = &self.tasks[self.jobs[slice.job].task].name;
-                    add_time(&mut causes, Cause::PreemptedInGuest, Some(task), time_ns);
-                }
+            if slice.job == index {
+                add_time(&mut causes, Cause::Executing, None, time_ns)
+            } else {
+                let task = &self.tasks[self.jobs[slice.job].task].name;
+                add_time(&mut causes, Cause::PreemptedInGuest, Some(task), time_ns);
             }
         }
         let mut ran = 0;

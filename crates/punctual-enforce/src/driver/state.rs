@@ -171,9 +171,10 @@ impl Driver {
     /// The processor that decides about the unit: its home, or 0 with one run queue for all.
     pub fn home(&self, number: usize) -> CpuId {
         let home = |unit: &Unit| self.policy.account(unit.id).home;
-        match self.shared_queue {
-            true => CpuId(0),
-            false => self.units.get(number).and_then(Option::as_ref).and_then(home).unwrap_or(CpuId(0)),
+        if self.shared_queue {
+            CpuId(0)
+        } else {
+            self.units.get(number).and_then(Option::as_ref).and_then(home).unwrap_or(CpuId(0))
         }
     }
 

@@ -89,10 +89,7 @@ impl Writer {
 
     /// Adds an entry. Where the observer has taken none for long, it is lost.
     pub(super) fn push(&mut self, entry: Entry) {
-        match self.entries.len() < WRITTEN_MAX {
-            true => self.entries.push(entry),
-            false => self.has_lost = true,
-        }
+        if self.entries.len() < WRITTEN_MAX { self.entries.push(entry) } else { self.has_lost = true }
     }
 
     /// Adds the end of a look that began at `at` and was due at `due`.

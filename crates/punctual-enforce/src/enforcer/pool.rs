@@ -224,9 +224,10 @@ impl Pool {
         let lateness = account.judge(late);
         // Which of several processors a unit ran on is not known.
         let has_own_units = !self.driver.shared_queue() || self.processors.len() == 1;
-        let judgement = match has_own_units {
-            true => subtract_stolen(&mut self.observed, elapsed, &lateness),
-            false => Judgement { ran_on: lateness.was_stopped, ..Judgement::default() },
+        let judgement = if has_own_units {
+            subtract_stolen(&mut self.observed, elapsed, &lateness)
+        } else {
+            Judgement { ran_on: lateness.was_stopped, ..Judgement::default() }
         };
         self.driver.set_lateness(late, &judgement);
         let Judgement { stolen, ran_on, .. } = judgement;
@@ -389,9 +390,10 @@ impl Pool {
             // It may run a little until the freezer has it.
             self.must_read[number] = true;
         }
-        match unit.is_crowd() {
-            true => counters.order.store(UnitCounters::UNMANAGED, Ordering::Relaxed),
-            false => counters.set_order(Some(order)),
+        if unit.is_crowd() {
+            counters.order.store(UnitCounters::UNMANAGED, Ordering::Relaxed)
+        } else {
+            counters.set_order(Some(order))
         }
         if let Some(account) = self.driver.account(number) {
             let left_ns = account.left.map_or(u64::MAX, Duration::as_ns);

@@ -270,19 +270,21 @@ impl<'a> Undo<'a> {
                 // The first record of a file or thread is its state before the run.
                 Change::File { path, before, .. } if !files.contains(&path.as_path()) => {
                     files.push(path);
-                    match others.iter().any(|other| file_before(other, path).is_some()) {
-                        true => self.restored.left_to_others += 1,
-                        false => match elsewhere(contents, path) {
+                    if others.iter().any(|other| file_before(other, path).is_some()) {
+                        self.restored.left_to_others += 1
+                    } else {
+                        match elsewhere(contents, path) {
                             Some(failure) => self.fail(failure),
                             None => self.restore_file(path, before),
-                        },
+                        }
                     }
                 }
                 Change::KernelThread { thread, attributes, affinity } if !threads.contains(thread) => {
                     threads.push(*thread);
-                    match others.iter().any(|other| kernel_thread_before(other, *thread).is_some()) {
-                        true => self.restored.left_to_others += 1,
-                        false => self.restore_thread(*thread, Scheduling { attributes, affinity }),
+                    if others.iter().any(|other| kernel_thread_before(other, *thread).is_some()) {
+                        self.restored.left_to_others += 1
+                    } else {
+                        self.restore_thread(*thread, Scheduling { attributes, affinity })
                     }
                 }
                 _ => {}

@@ -285,9 +285,10 @@ impl Session {
                 UnitThreads::ProcessTree(_) => groups.of(domain)?.directory().to_owned(),
                 UnitThreads::Thread(thread) => {
                     let process = proc::process_of(thread.id).map_err(Error::adopt(name))?;
-                    match processes.has(process) {
-                        true => groups.take(domain, process, journal)?.to_owned(),
-                        false => attached.for_thread(thread.id, journal).map_err(Error::adopt(name))?,
+                    if processes.has(process) {
+                        groups.take(domain, process, journal)?.to_owned()
+                    } else {
+                        attached.for_thread(thread.id, journal).map_err(Error::adopt(name))?
                     }
                 }
             };

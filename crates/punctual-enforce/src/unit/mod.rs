@@ -326,9 +326,10 @@ impl LiveUnit {
     fn each_of_few(&self, what: &'static str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Error> {
         let Clock::ProcessTree(tree) = &self.clock else { return self.each_thread(what, set) };
         let mut threads = Vec::new();
-        match tree.list(&mut threads).map_err(Error::of("its threads cannot be listed"))? {
-            true => each_of(&threads, what, set),
-            false => Err(Error::Crowd),
+        if tree.list(&mut threads).map_err(Error::of("its threads cannot be listed"))? {
+            each_of(&threads, what, set)
+        } else {
+            Err(Error::Crowd)
         }
     }
 }

@@ -203,9 +203,10 @@ impl SleepReader {
     /// # Errors
     /// The thread is gone.
     pub fn of(tid: i32, can_read_wchan: bool) -> io::Result<SleepReader> {
-        match can_read_wchan {
-            true => Ok(SleepReader::WaitChannel(Reader::open(&format!("/proc/{tid}/wchan"))?)),
-            false => Ok(SleepReader::State(Reader::open(&format!("/proc/{tid}/status"))?)),
+        if can_read_wchan {
+            Ok(SleepReader::WaitChannel(Reader::open(&format!("/proc/{tid}/wchan"))?))
+        } else {
+            Ok(SleepReader::State(Reader::open(&format!("/proc/{tid}/status"))?))
         }
     }
 

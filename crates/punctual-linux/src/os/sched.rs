@@ -173,9 +173,10 @@ pub fn set_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
 /// As [`set_attributes`] and `setpriority(2)`.
 pub fn restore_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
     set_attributes(tid, to)?;
-    match attributes(tid)?.nice == to.nice {
-        true => Ok(()),
-        false => Ok(rustix::process::setpriority_process(pid(tid), to.nice)?),
+    if attributes(tid)?.nice == to.nice {
+        Ok(())
+    } else {
+        Ok(rustix::process::setpriority_process(pid(tid), to.nice)?)
     }
 }
 

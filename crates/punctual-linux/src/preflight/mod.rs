@@ -139,9 +139,12 @@ pub fn rt_limit() -> Option<(i64, i64)> {
 /// It is gone, or belongs to another user.
 pub fn thread(tid: i32) -> Result<(), Error> {
     for file in ["stat", "schedstat"] {
-        fs::File::open(format!("/proc/{tid}/{file}")).map_err(|source| match proc::is_gone(&source) {
-            true => Error::ThreadGone(tid),
-            false => Error::ThreadUnreadable { thread: tid, source },
+        fs::File::open(format!("/proc/{tid}/{file}")).map_err(|source| {
+            if proc::is_gone(&source) {
+                Error::ThreadGone(tid)
+            } else {
+                Error::ThreadUnreadable { thread: tid, source }
+            }
         })?;
     }
     let same = sched::attributes(tid).and_then(|now| sched::set_attributes(tid, &now));

@@ -287,9 +287,10 @@ mod tests {
     impl Machine for Simulated {
         fn run_host(&self, host: &Host, _: Variant) -> Result<Results, Error> {
             self.runs.set(self.runs.get() + 1);
-            match self.runs.get() > self.runs_max {
-                true => Err(Error::Interrupted),
-                false => Ok(punctual_sim::simulate(host).expect("simulated")),
+            if self.runs.get() > self.runs_max {
+                Err(Error::Interrupted)
+            } else {
+                Ok(punctual_sim::simulate(host).expect("simulated"))
             }
         }
 

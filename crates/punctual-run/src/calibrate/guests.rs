@@ -138,9 +138,10 @@ impl Managed {
 
     /// What a packet takes if going on takes so long once in a budget that is used up.
     fn packet_ns(&self, resume_ns: u64) -> u64 {
-        match self.is_exhausted {
-            true => self.budget_ns.saturating_sub(resume_ns) * 1_000 / self.packets_milli.max(1),
-            false => self.each_ns,
+        if self.is_exhausted {
+            self.budget_ns.saturating_sub(resume_ns) * 1_000 / self.packets_milli.max(1)
+        } else {
+            self.each_ns
         }
     }
 }

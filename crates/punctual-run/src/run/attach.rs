@@ -62,9 +62,12 @@ pub(super) fn vcpu_threads(
     numbered
         .into_iter()
         .map(|(number, tid)| {
-            let identity = Identity::of(tid as i32).map_err(|source| match proc::is_gone(&source) {
-                true => AttachError::ThreadGone(tid),
-                false => AttachError::ThreadUnreadable { thread: tid, source },
+            let identity = Identity::of(tid as i32).map_err(|source| {
+                if proc::is_gone(&source) {
+                    AttachError::ThreadGone(tid)
+                } else {
+                    AttachError::ThreadUnreadable { thread: tid, source }
+                }
             })?;
             Ok((number, identity))
         })

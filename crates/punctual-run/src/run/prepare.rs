@@ -198,10 +198,8 @@ fn prepare_domains<'a>(
             Start::Vm(_) | Start::Guest { .. } => workload::tasks::of_domain(host, ix, on_switch)?,
             Start::Command { .. } | Start::Attach(_) | Start::Switch => Vec::new(),
         };
-        let network = match on_switch {
-            true => network_of(host, ends, Endpoint::Guest(ix), &domain.name, &tasks)?,
-            false => None,
-        };
+        let network =
+            if on_switch { network_of(host, ends, Endpoint::Guest(ix), &domain.name, &tasks)? } else { None };
         domains.push(PreparedDomain { start, tasks, network });
     }
     Ok(domains)
@@ -230,9 +228,10 @@ impl Boot {
     fn prepare(host: &Host, options: &StageInputs<'_>) -> Result<Boot, Error> {
         let progress = |line: &str| options.step(line);
         let image = image::prepare(&progress, options.stop)?;
-        let with_sockets = match options.sockets.is_empty() {
-            true => None,
-            false => Some(image::sockets::with_module(&image, &progress, options.stop)?),
+        let with_sockets = if options.sockets.is_empty() {
+            None
+        } else {
+            Some(image::sockets::with_module(&image, &progress, options.stop)?)
         };
         let chooses = |domain: &Domain| match &domain.live.backend {
             Backend::Default => options.config.default_backend == DefaultBackend::Vm,

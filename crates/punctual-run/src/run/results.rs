@@ -48,9 +48,10 @@ impl Measured<'_> {
         // A run that was stopped is as long as it was.
         let host = Host { duration: measurement.length, ..host.clone() };
         let results = results(&host, options.config.linux, &pools, &report, &measurement, &ends);
-        let trace = match options.config.trace {
-            true => trace::trace(&host, &pools, &report, &measurement),
-            false => trace::Trace::new(),
+        let trace = if options.config.trace {
+            trace::trace(&host, &pools, &report, &measurement)
+        } else {
+            trace::Trace::new()
         };
         let Measurement { notices, stopped, .. } = measurement;
         Ok(Measurements { results, trace, report, notices, unchanged, stopped })

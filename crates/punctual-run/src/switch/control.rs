@@ -193,9 +193,10 @@ fn await_answer(answered: &Receiver<Answer>) -> Answer {
 /// The other end is this user's, or root's. Returns its process.
 fn check_peer(stream: &UnixStream) -> io::Result<i32> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    match peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
-        true => Ok(peer.pid.as_raw_pid()),
-        false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+    if peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
+        Ok(peer.pid.as_raw_pid())
+    } else {
+        Err(io::Error::from(io::ErrorKind::PermissionDenied))
     }
 }
 

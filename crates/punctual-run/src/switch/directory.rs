@@ -80,9 +80,10 @@ impl Directory {
 /// # Errors
 /// It cannot.
 pub fn file_name(name: &str) -> Result<&str, ServeError> {
-    match name.contains(['/', '\0']) || name.starts_with('.') {
-        true => Err(ServeError::Refused(format!("{} cannot be the name of a file", printable(name)))),
-        false => Ok(name),
+    if name.contains(['/', '\0']) || name.starts_with('.') {
+        Err(ServeError::Refused(format!("{} cannot be the name of a file", printable(name))))
+    } else {
+        Ok(name)
     }
 }
 

@@ -20,9 +20,10 @@ pub fn network<'a>(host: &'a Host, name: Option<&str>) -> Result<&'a Network, Se
     };
     let network =
         found.ok_or_else(|| ServeError::Refused(format!("no such network; there are: {}", names())))?;
-    match network.interfaces.is_empty() {
-        true => Err(ServeError::Refused(format!("network {} has no interfaces of guests", network.name))),
-        false => Ok(network),
+    if network.interfaces.is_empty() {
+        Err(ServeError::Refused(format!("network {} has no interfaces of guests", network.name)))
+    } else {
+        Ok(network)
     }
 }
 

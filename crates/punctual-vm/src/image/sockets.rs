@@ -122,9 +122,10 @@ fn find_compiler(packages: &[String]) -> Result<(), Error> {
         return Ok(());
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&path).any(|directory| directory.join(compiler).is_file()) {
-        true => Ok(()),
-        false => Err(Error::NoCompiler(compiler.to_owned())),
+    if std::env::split_paths(&path).any(|directory| directory.join(compiler).is_file()) {
+        Ok(())
+    } else {
+        Err(Error::NoCompiler(compiler.to_owned()))
     }
 }
 

@@ -129,9 +129,10 @@ impl fmt::Display for LastWords {
         if let Some(status) = self.status {
             write!(f, "; QEMU ended ({status})")?;
         }
-        match self.lines.is_empty() {
-            true => f.write_str("; it said nothing"),
-            false => write!(f, "; it said last:\n  {}", self.lines.join("\n  ")),
+        if self.lines.is_empty() {
+            f.write_str("; it said nothing")
+        } else {
+            write!(f, "; it said last:\n  {}", self.lines.join("\n  "))
         }
     }
 }

@@ -140,10 +140,7 @@ impl RunChecks {
 
     /// May the run be over?
     fn is_over(&self, elapsed_ns: u64) -> Result<(), ProtocolError> {
-        match latest_ns(elapsed_ns) < self.duration_ns {
-            true => Err(ProtocolError::Early),
-            false => Ok(()),
-        }
+        if latest_ns(elapsed_ns) < self.duration_ns { Err(ProtocolError::Early) } else { Ok(()) }
     }
 }
 

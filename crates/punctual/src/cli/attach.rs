@@ -61,17 +61,16 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let networks = NetworkConfig { find_running: true, ..NetworkConfig::default() };
     let config = args.enforcement.config(DefaultBackend::Process, linux, networks)?;
     let (outcome, switches) = run_and_record(&host, &config, &args.enforcement, &steps, ui)?;
-    match args.enforcement.json {
-        true => ui.print(json::to_json(&outcome.results))?,
-        false => {
-            let colour = ui.stdout_has_colour();
-            for sentence in disturbance::sentences(&outcome.results) {
-                ui.print(format!("{sentence}\n"))?;
-            }
-            ui.print(table::deliveries(&outcome.results, colour))?;
-            ui.print(evidence(&outcome.report))?;
-            ui.print(switches)?;
+    if args.enforcement.json {
+        ui.print(json::to_json(&outcome.results))?
+    } else {
+        let colour = ui.stdout_has_colour();
+        for sentence in disturbance::sentences(&outcome.results) {
+            ui.print(format!("{sentence}\n"))?;
         }
+        ui.print(table::deliveries(&outcome.results, colour))?;
+        ui.print(evidence(&outcome.report))?;
+        ui.print(switches)?;
     }
     if let Some(page) = page {
         let has_trace = args.enforcement.trace.is_some();

@@ -164,10 +164,8 @@ fn shown(change: &Change) -> String {
 }
 
 fn explained(finding: &Finding, colour: bool) -> String {
-    let (bold, style) = match colour {
-        true => (Style::new().bold(), style(finding.severity)),
-        false => (Style::new(), Style::new()),
-    };
+    let (bold, style) =
+        if colour { (Style::new().bold(), style(finding.severity)) } else { (Style::new(), Style::new()) };
     let mut out = format!("{bold}{}: {}{bold:#}\n\n", finding.id, finding.title);
     let judged = doctor::checks().find(|check| check.id == finding.id).map_or("", |check| check.judged);
     let fields = [("why", finding.why), ("source", finding.source), ("judged", judged)];

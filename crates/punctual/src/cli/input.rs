@@ -230,9 +230,10 @@ fn read(path: &Path, bytes_max: u64) -> Result<(String, Vec<u8>), Error> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".into() } else { path.display().to_string() };
     let mut bytes = Vec::new();
-    let read = match is_stdin {
-        true => std::io::stdin().take(bytes_max).read_to_end(&mut bytes),
-        false => std::fs::File::open(path).and_then(|f| f.take(bytes_max).read_to_end(&mut bytes)),
+    let read = if is_stdin {
+        std::io::stdin().take(bytes_max).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|f| f.take(bytes_max).read_to_end(&mut bytes))
     };
     match read {
         Ok(_) => Ok((name, bytes)),

@@ -174,10 +174,7 @@ fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(
         guarantees: guarantees.as_ref(),
         timeline: timeline.as_ref().map(|timeline| (traced(columns), timeline)),
     };
-    match path == Path::new("-") {
-        true => ui.print(html::render(&page)),
-        false => write(OutFile::create(path)?, &page),
-    }
+    if path == Path::new("-") { ui.print(html::render(&page)) } else { write(OutFile::create(path)?, &page) }
 }
 
 /// The label of a trace, which has none of its own.

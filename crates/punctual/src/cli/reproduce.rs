@@ -138,9 +138,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(dir) = &args.out {
         write_files(&reproduction, dir)?;
     }
-    match args.json {
-        true => ui.print_json(&reproduction)?,
-        false => ui.print(render::text(&reproduction))?,
+    if args.json {
+        ui.print_json(&reproduction)?
+    } else {
+        ui.print(render::text(&reproduction))?
     }
     let surprised = args.strict && reproduction.unexpected().next().is_some();
     Ok(if surprised { exit::MISSED } else { exit::OK })

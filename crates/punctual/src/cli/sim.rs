@@ -143,9 +143,10 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     for variant in &mut variants {
         variant.label = args.label.of(&variant.label, has_others);
     }
-    match variants.is_empty() {
-        true => Err(Error::Usage("no policy can schedule this host".into())),
-        false => Ok(variants),
+    if variants.is_empty() {
+        Err(Error::Usage("no policy can schedule this host".into()))
+    } else {
+        Ok(variants)
     }
 }
 
@@ -264,9 +265,10 @@ fn observe(
         trace: trace.map(|file| PerfettoWriter::new(host, file)),
         jobs: jobs.map(|file| JobsWriter::new(host, file)),
     };
-    let results = match blame {
-        true => punctual_sim::simulate_blamed(host, Tracer::new(host, &mut observers))?,
-        false => punctual_sim::simulate_traced(host, &mut observers)?,
+    let results = if blame {
+        punctual_sim::simulate_blamed(host, Tracer::new(host, &mut observers))?
+    } else {
+        punctual_sim::simulate_traced(host, &mut observers)?
     };
     let end = Instant::ZERO + host.duration;
     // The error names the file.

@@ -59,9 +59,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.print("\x1b[?1049h\x1b[?25l")?;
     }
     let followed = watched.follow(|snapshot| {
-        let text = match args.json {
-            true => serde_json::to_string(&snapshot).map(|line| line + "\n").unwrap_or_default(),
-            false => printable_lines(&screen(&snapshot, before.as_ref())).into_owned(),
+        let text = if args.json {
+            serde_json::to_string(&snapshot).map(|line| line + "\n").unwrap_or_default()
+        } else {
+            printable_lines(&screen(&snapshot, before.as_ref())).into_owned()
         };
         // Twenty snapshots a second are more than eyes need.
         let due = args.json || args.once || is_slow || shown.is_multiple_of(2);
@@ -93,13 +94,12 @@ enum Watched {
 impl Watched {
     fn of(args: &Args) -> Result<Watched, Error> {
         if let Some(path) = &args.run {
-            return match path.is_dir() {
-                true => {
-                    Client::in_directory(path).map(|client| Watched::Switches(vec![client])).map_err(|e| {
-                        Error::Usage(format!("no switch has its sockets in {}: {e}", path.display()))
-                    })
-                }
-                false => Ok(Watched::Run(path.clone())),
+            return if path.is_dir() {
+                Client::in_directory(path).map(|client| Watched::Switches(vec![client])).map_err(|e| {
+                    Error::Usage(format!("no switch has its sockets in {}: {e}", path.display()))
+                })
+            } else {
+                Ok(Watched::Run(path.clone()))
             };
         }
         let no_list = |e| Error::Usage(format!("cannot list runs: {e}"));

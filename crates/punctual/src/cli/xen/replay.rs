@@ -77,9 +77,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let is_same = calls.lost == 0 && replayed.iter().all(Replayed::is_same);
     let pools = replayed.iter().map(pool_answer).collect();
     let answer = Answer { lost: calls.lost, pools };
-    match args.json {
-        true => ui.print_json(&answer)?,
-        false => ui.print(text(&answer))?,
+    if args.json {
+        ui.print_json(&answer)?
+    } else {
+        ui.print(text(&answer))?
     }
     Ok(if is_same { exit::OK } else { exit::MISSED })
 }

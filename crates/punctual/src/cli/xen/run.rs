@@ -63,9 +63,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let label = args.label.of("Xen", false);
     let mut column = Column { label, results };
     args.label.keep(&mut column);
-    match args.json {
-        true => ui.print(json::to_json(&column.results))?,
-        false => ui.print(table::summary(&column.results, ui.stdout_has_colour()))?,
+    if args.json {
+        ui.print(json::to_json(&column.results))?
+    } else {
+        ui.print(table::summary(&column.results, ui.stdout_has_colour()))?
     }
     Ok(exit::OK)
 }

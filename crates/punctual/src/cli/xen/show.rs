@@ -64,9 +64,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         let Op { policy, options, failed, .. } = op;
         shown.push(Shown { pool, policy, options, failed, vcpus });
     }
-    match args.json {
-        true => ui.print_json(&shown)?,
-        false => ui.print(text(&shown))?,
+    if args.json {
+        ui.print_json(&shown)?
+    } else {
+        ui.print(text(&shown))?
     }
     Ok(exit::OK)
 }
