@@ -3,6 +3,7 @@
 use super::check::Check;
 use super::finding::Outcome;
 use super::machine::Machine;
+use super::parse::Limit;
 use super::root::ReadError;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -32,9 +33,11 @@ const CAP_IPC_LOCK: u32 = 14;
 fn rt_time(machine: &Machine) -> Result<Outcome, ReadError> {
     let (evidence, limit) = machine.limit("Max realtime timeout")?;
     let outcome = match limit {
-        None => Outcome::ok("unlimited"),
-        Some(us) => Outcome::critical(format!("a real-time thread is killed after {us} us without blocking"))
-            .fix("ulimit -R unlimited"),
+        Limit::Unlimited => Outcome::ok("unlimited"),
+        Limit::AtMost(us) => {
+            Outcome::critical(format!("a real-time thread is killed after {us} us without blocking"))
+                .fix("ulimit -R unlimited")
+        }
     };
     Ok(outcome.readings([evidence]))
 }
@@ -44,8 +47,8 @@ fn memory_lock(machine: &Machine) -> Result<Outcome, ReadError> {
     let (limits, bytes) = machine.limit("Max locked memory")?;
     let outcome = match bytes {
         _ if lock => Outcome::ok("this process has CAP_IPC_LOCK"),
-        None => Outcome::ok("unlimited"),
-        Some(bytes) => {
+        Limit::Unlimited => Outcome::ok("unlimited"),
+        Limit::AtMost(bytes) => {
             Outcome::note(format!("at most {} KiB can be locked", bytes / 1024)).fix("ulimit -l unlimited")
         }
     };

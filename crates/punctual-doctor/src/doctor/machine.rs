@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::cpus::Cpus;
 use super::finding::Reading;
-use super::parse::{self, ThreadStat};
+use super::parse::{self, Limit, ThreadStat};
 use super::root::{ReadError, Reason, Root};
 
 /// The machine under examination.
@@ -129,10 +129,13 @@ impl Machine {
     }
 
     /// A limit of this process as evidence, and its value; `None` for unlimited.
-    pub(super) fn limit(&self, name: &str) -> Result<(Reading, Option<u64>), ReadError> {
+    pub(super) fn limit(&self, name: &str) -> Result<(Reading, Limit), ReadError> {
         let path = "/proc/self/limits";
         let value = self.root.parse(path, name, |text| parse::soft_limit(text, name))?;
-        let shown = value.map_or_else(|| "unlimited".into(), |value| value.to_string());
+        let shown = match value {
+            Limit::Unlimited => "unlimited".into(),
+            Limit::AtMost(value) => value.to_string(),
+        };
         Ok((Reading { path: format!("{path} {name}"), value: shown }, value))
     }
 

@@ -105,10 +105,17 @@ pub(super) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// The soft limit of a line of `/proc/PID/limits`; `None` inside for `unlimited`.
-pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Option<u64>> {
+/// A limit of a process (`getrlimit(2)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Unlimited,
+    AtMost(u64),
+}
+
+/// The soft limit of a line of `/proc/PID/limits`.
+pub(super) fn soft_limit(limits: &str, name: &str) -> Option<Limit> {
     let value = limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
-    if value == "unlimited" { Some(None) } else { value.parse().ok().map(Some) }
+    if value == "unlimited" { Some(Limit::Unlimited) } else { value.parse().ok().map(Limit::AtMost) }
 }
 
 /// What matters of `/proc/PID/task/TID/stat`.
@@ -270,8 +277,8 @@ ERR:          0
         let limits = "Max locked memory         8388608    unlimited    bytes\n\
                       Max realtime priority     0    0\n\
                       Max realtime timeout      unlimited    unlimited    us\n";
-        assert_eq!(soft_limit(limits, "Max locked memory"), Some(Some(8_388_608)));
-        assert_eq!(soft_limit(limits, "Max realtime timeout"), Some(None));
+        assert_eq!(soft_limit(limits, "Max locked memory"), Some(Limit::AtMost(8_388_608)));
+        assert_eq!(soft_limit(limits, "Max realtime timeout"), Some(Limit::Unlimited));
         assert_eq!(soft_limit(limits, "Max open files"), None);
         assert_eq!(status_field("Name:\tcat\nCapEff:\t01ff\n", "CapEff"), Some("01ff"));
     }

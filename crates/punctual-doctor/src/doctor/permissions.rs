@@ -4,6 +4,7 @@ use super::check::Check;
 use super::cpus::Cpus;
 use super::finding::{Outcome, Reading};
 use super::machine::Machine;
+use super::parse::Limit;
 use super::root::ReadError;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -38,9 +39,12 @@ fn privilege(machine: &Machine) -> Result<Outcome, ReadError> {
     }
     let (limits, priority) = machine.limit("Max realtime priority")?;
     let outcome = match priority {
-        Some(0) => Outcome::critical("neither CAP_SYS_NICE nor a real-time priority limit above 0"),
+        Limit::AtMost(0) => Outcome::critical("neither CAP_SYS_NICE nor a real-time priority limit above 0"),
         limit => {
-            let upto = limit.map_or_else(|| "99".into(), |limit| limit.to_string());
+            let upto = match limit {
+                Limit::Unlimited => 99,
+                Limit::AtMost(limit) => limit,
+            };
             Outcome::note(format!(
                 "no CAP_SYS_NICE; RLIMIT_RTPRIO allows priorities up to {upto} for own threads"
             ))
