@@ -171,12 +171,17 @@ impl<'a> LiveRun<'a> {
         for (ix, failed) in failures {
             run.domains[ix.0].failed.get_or_insert(failed);
         }
-        for domain in &mut run.domains {
+        run.judge_failed(&mut measurement);
+        Ok(measurement)
+    }
+
+    /// Gives the domains that have failed their verdicts.
+    fn judge_failed(&mut self, measurement: &mut Measurement) {
+        for domain in &mut self.domains {
             if let Some(failed) = domain.failed.take() {
-                measurement.judge(run.host, domain, &failed);
+                measurement.judge(self.host, domain, &failed);
             }
         }
-        Ok(measurement)
     }
 }
 
