@@ -151,7 +151,7 @@ fn bound_of(method: &str, set: &[&str]) -> Result<u64, NoBound> {
 
 fn parts_of(method: &str, set: &[&str]) -> Result<ResponseBound, NoBound> {
     let shape = Shape {
-        method: METHODS.iter().position(|m| *m == method).unwrap(),
+        method: METHODS.iter().position(|m| *m == method).expect("one of METHODS"),
         paths: [2, 0],
         processors: 2,
         noisy: 2,

@@ -54,7 +54,7 @@ fn run(host: &HostStack) -> Results {
 }
 
 fn critical(results: &Results) -> &FlowResult {
-    results.flows.iter().find(|flow| flow.name == "critical").unwrap()
+    results.flows.iter().find(|flow| flow.name == "critical").expect("the flow")
 }
 
 fn mean_ns(histogram: &Histogram) -> u64 {

@@ -7,14 +7,14 @@ use punctual_model::{AnyHost, Host};
 
 fn examples() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("readable").path());
     let mut hosts: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect();
     hosts.sort();
     hosts
 }
 
 fn read(path: &Path, overrides: &Overrides) -> Result<AnyHost, Errors> {
-    AnyHost::parse_bytes(&std::fs::read(path).unwrap(), &path.display().to_string(), overrides)
+    AnyHost::parse_bytes(&std::fs::read(path).expect("readable"), &path.display().to_string(), overrides)
 }
 
 fn example(name: &str, overrides: &Overrides) -> Host {
@@ -50,7 +50,7 @@ fn five_vms_have_25_tasks_at_70_percent() {
 /// The options after `punctual sim FILE` in an example's comment.
 fn options(command: &str) -> Overrides {
     let mut overrides = Overrides::default();
-    let mut words = command.split('#').next().unwrap().split_whitespace();
+    let mut words = command.split('#').next().expect("a first part").split_whitespace();
     while let Some(flag) = words.next() {
         let value = words.next().expect("every option of the comments has a value").to_string();
         match flag {

@@ -245,17 +245,17 @@ fn units(host: &Host, name: &str) -> Vec<(UnitParams, Vec<usize>)> {
 
 /// Priorities of a pool's units as ranks from 1.
 fn ranks(host: &Host, name: &str) -> Vec<usize> {
-    let domain = host.domains.iter().find(|d| d.name == name).unwrap();
+    let domain = host.domains.iter().find(|d| d.name == name).expect("the domain");
     let priority = |params: &UnitParams| params.priority.unwrap_or(u32::MAX);
     let mut all: Vec<u32> = host.vcpus_of(domain.parent).map(|(_, v)| priority(&v.params)).collect();
     all.sort_unstable();
     all.dedup();
     let own = host.vcpus[domain.vcpus.clone()].iter();
-    own.map(|v| all.binary_search(&priority(&v.params)).unwrap() + 1).collect()
+    own.map(|v| all.binary_search(&priority(&v.params)).expect("its priority") + 1).collect()
 }
 
 fn policy_of(host: &Host, name: &str) -> &'static str {
-    let domain = host.domains.iter().find(|d| d.name == name).unwrap();
+    let domain = host.domains.iter().find(|d| d.name == name).expect("the domain");
     host.pools[host.pool_of(domain.parent).0].policy.info.name
 }
 

@@ -16,7 +16,8 @@ fn dir() -> PathBuf {
 }
 
 fn try_samples(format: Format, names: &[&str], settings: &Settings<'_>) -> Result<Imported, Errors> {
-    let bytes: Vec<Vec<u8>> = names.iter().map(|name| std::fs::read(dir().join(name)).unwrap()).collect();
+    let bytes: Vec<Vec<u8>> =
+        names.iter().map(|name| std::fs::read(dir().join(name)).expect("readable")).collect();
     let files: Vec<(&str, &[u8])> = names.iter().copied().zip(bytes.iter().map(Vec::as_slice)).collect();
     import(format, &files, settings)
 }
@@ -145,11 +146,13 @@ fn what_was_not_understood_is_told_with_its_line() {
 
 /// The files with a defect; the format is the beginning of the name.
 fn malformed() -> Vec<(Format, PathBuf)> {
-    let files = std::fs::read_dir(dir().join("malformed")).unwrap().map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(dir().join("malformed"))
+        .expect("a folder")
+        .map(|entry| entry.expect("readable").path());
     let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e != "stderr")).collect();
     files.sort();
     let format = |path: &Path| {
-        let name = path.file_name().unwrap().to_str().unwrap();
+        let name = path.file_name().expect("a name").to_str().expect("UTF-8");
         Format::ALL.into_iter().find(|f| name.starts_with(f.name())).unwrap_or_else(|| panic!("{name}"))
     };
     files.into_iter().map(|path| (format(&path), path)).collect()
@@ -161,7 +164,7 @@ fn every_malformed_file_has_its_message() {
     assert!(files.len() >= 20, "{} files", files.len());
     let mut differing = Vec::new();
     for (format, path) in files {
-        let name = path.file_name().unwrap().to_str().unwrap();
+        let name = path.file_name().expect("a name").to_str().expect("UTF-8");
         let read = import(format, &[(name, &std::fs::read(&path).unwrap())], &Settings::default());
         let message = read.map(|_| ()).expect_err(&format!("{name} has a defect")).render(false);
         let expected = path.with_extension("stderr");

@@ -10,15 +10,15 @@ fn dir() -> PathBuf {
 }
 
 fn files() -> Vec<PathBuf> {
-    let files = std::fs::read_dir(dir()).unwrap().map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(dir()).expect("a folder").map(|entry| entry.expect("readable").path());
     let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect();
     files.sort();
     files
 }
 
 fn errors(path: &Path) -> Errors {
-    let name = path.file_name().unwrap().to_str().unwrap();
-    let read = parse_bytes(&std::fs::read(path).unwrap(), name, &Overrides::default());
+    let name = path.file_name().expect("a name").to_str().expect("UTF-8");
+    let read = parse_bytes(&std::fs::read(path).expect("readable"), name, &Overrides::default());
     read.expect_err(&format!("{name} has a defect"))
 }
 
@@ -31,7 +31,7 @@ fn message(errors: &Errors) -> String {
 /// Compares with the snapshot at `path`, or writes it.
 fn check(path: &Path, message: &str) -> Option<String> {
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, message).unwrap();
+        std::fs::write(path, message).expect("writable");
     }
     let expected = std::fs::read_to_string(path).unwrap_or_default();
     (expected != message).then(|| format!("{}:\n{message}\nexpected:\n{expected}", path.display()))

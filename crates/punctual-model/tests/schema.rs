@@ -16,7 +16,7 @@ fn root() -> PathBuf {
 
 /// TOML as JSON; every TOML value of a host file has a JSON form.
 fn as_json(text: &str) -> Value {
-    table(DeTable::parse(text).unwrap().into_inner())
+    table(DeTable::parse(text).expect("TOML").into_inner())
 }
 
 fn table(table: DeTable<'_>) -> Value {
@@ -27,7 +27,7 @@ fn value(from: DeValue<'_>) -> Value {
     match from {
         DeValue::String(s) => json!(s),
         DeValue::Integer(n) => n.as_str().parse::<i64>().map_or(json!(1e30), |n| json!(n)),
-        DeValue::Float(n) => json!(n.as_str().parse::<f64>().unwrap()),
+        DeValue::Float(n) => json!(n.as_str().parse::<f64>().expect("a number")),
         DeValue::Boolean(b) => json!(b),
         DeValue::Datetime(d) => json!({ "$date": d.to_string() }),
         DeValue::Array(items) => items.into_iter().map(|v| value(v.into_inner())).collect(),
@@ -36,7 +36,8 @@ fn value(from: DeValue<'_>) -> Value {
 }
 
 fn toml_files(dir: &str) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        std::fs::read_dir(root().join(dir)).expect("a folder").map(|entry| entry.expect("readable").path());
     files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect()
 }
 

@@ -345,7 +345,7 @@ fn first_job(text: &str, task: &str) -> (JobBlame, Vec<(Cause, Option<String>, u
     let host = host(text);
     let mut blamer = Blamer::new(&host);
     simulate_observed(&host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
-    let task = host.tasks.iter().position(|of| of.name == task).unwrap();
+    let task = host.tasks.iter().position(|of| of.name == task).expect("the task");
     let job = blamer.jobs(TaskIx(task))[0].clone();
     let mut causes: Vec<_> = job.causes.iter().map(|of| (of.cause, of.by.clone(), of.time_ns)).collect();
     causes.sort();

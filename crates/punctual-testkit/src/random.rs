@@ -82,7 +82,8 @@ pub fn random_host(random: &mut Random) -> Host {
         let guest = random.of(&["fixed-priority", "fixed-priority", "edf"]);
         let guest = if budgets { guest } else { "fixed-priority" };
         let params = random_server(random, domains, processors, pinned_all, d);
-        let share = params.budget.unwrap().as_ns() * 1000 / params.period.unwrap().as_ns();
+        let (budget, period) = params.budget.zip(params.period).expect("of a server");
+        let share = budget.as_ns() * 1000 / period.as_ns();
         let vcpus = random.of(&[1, 1, 1, 1, 2]);
         let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, vec![params.clone(); vcpus]);
         random_tasks(random, &mut host, vm, &params, share, vcpus);
@@ -144,7 +145,7 @@ fn random_tasks(
     share: u64,
     vcpus: usize,
 ) {
-    let period = own.period.unwrap().as_ns();
+    let period = own.period.expect("of a server").as_ns();
     let count = random.within(1, 4);
     let unpinned = random.one_in(5);
     let asked = share * random.within(20, 110) / 100;

@@ -35,8 +35,10 @@ impl Writer {
         for (chunk, bytes) in policy.as_bytes().chunks(20).enumerate() {
             let mut text = [0; 20];
             text[..bytes.len()].copy_from_slice(bytes);
-            let words: Vec<u32> =
-                text.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+            let words: Vec<u32> = text
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
+                .collect();
             self.words(2, &[&[chunk as u32, 0][..], &words].concat());
         }
     }
@@ -45,7 +47,7 @@ impl Writer {
 /// Drives a pool as `steps` say (at which time after the one before, what, with whom) and writes it down.
 fn traced(policy: &'static str, steps: &[(u64, u8, u32)]) -> Writer {
     let text = |text| Text::of(text);
-    let mut pool = punctual_create(Some(&text(policy)), Some(&text("")), 2, 8, None).unwrap();
+    let mut pool = punctual_create(Some(&text(policy)), Some(&text("")), 2, 8, None).expect("a pool");
     let mut writer = Writer::default();
     writer.pool(policy, 2);
     for index in 0..3 {
@@ -97,7 +99,7 @@ fn traced(policy: &'static str, steps: &[(u64, u8, u32)]) -> Writer {
 }
 
 fn replayed(bytes: &[u8]) -> (record::Calls, Vec<replay::Replayed>) {
-    let calls = record::calls(&xentrace::read(bytes).unwrap());
+    let calls = record::calls(&xentrace::read(bytes).expect("a trace"));
     let replayed = replay::replay(&calls, |_, _| {});
     (calls, replayed)
 }

@@ -71,11 +71,13 @@ impl Xen {
             }
             ["sched-credit", "-p", pool, "-s", "-t", slice, "-r", ratelimit] => {
                 let pool = self.pools.get_mut(*pool).expect("the pool");
-                (pool.slice_ms, pool.ratelimit_us) = (slice.parse().unwrap(), ratelimit.parse().unwrap());
+                (pool.slice_ms, pool.ratelimit_us) =
+                    (slice.parse().expect("a number"), ratelimit.parse().expect("a number"));
             }
             ["sched-credit", "-d", domain, "-w", weight, "-c", cap] => {
                 let domain = self.domain(domain);
-                (domain.weight, domain.cap) = (weight.parse().unwrap(), cap.parse().unwrap());
+                (domain.weight, domain.cap) =
+                    (weight.parse().expect("a number"), cap.parse().expect("a number"));
             }
             ["sched-rtds", "-d", domain, rest @ ..] => {
                 for group in rest.chunks(8) {
@@ -84,8 +86,8 @@ impl Xen {
                     };
                     for (n, vcpu) in self.domain(domain).vcpus.iter_mut().enumerate() {
                         if *which == "all" || *which == n.to_string() {
-                            vcpu.period_us = period.parse().unwrap();
-                            vcpu.budget_us = budget.parse().unwrap();
+                            vcpu.period_us = period.parse().expect("a number");
+                            vcpu.budget_us = budget.parse().expect("a number");
                             vcpu.extratime = *extratime == "1";
                         }
                     }
@@ -110,15 +112,15 @@ impl Xen {
     pub(crate) fn printed(&self) -> String {
         let mut out = format!("{:<19}CPU list\n", "Name");
         for (name, pool) in &self.pools {
-            writeln!(out, "{name:<19}{}", pool.processors.join(",")).unwrap();
+            writeln!(out, "{name:<19}{}", pool.processors.join(",")).expect("into a String");
         }
         for (name, pool) in &self.pools {
             let own = || self.domains.iter().filter(|(_, d)| d.pool == *name).enumerate();
             if pool.scheduler == "rtds" {
-                writeln!(out, "Cpupool {name}: sched=RTDS").unwrap();
+                writeln!(out, "Cpupool {name}: sched=RTDS").expect("into a String");
                 let head = ("Name", "ID", "VCPU", "Period", "Budget", "Extratime");
                 let (a, b, c, d, e, f) = head;
-                writeln!(out, "{a:<33} {b:>4} {c:>4} {d:>9} {e:>9} {f:>10}").unwrap();
+                writeln!(out, "{a:<33} {b:>4} {c:>4} {d:>9} {e:>9} {f:>10}").expect("into a String");
                 for (id, (name, domain)) in own() {
                     for (n, Vcpu { period_us, budget_us, extratime, .. }) in domain.vcpus.iter().enumerate() {
                         let extratime = if *extratime { "yes" } else { "no" };
@@ -126,7 +128,7 @@ impl Xen {
                             out,
                             "{name:<33} {id:>4} {n:>4} {period_us:>9} {budget_us:>9} {extratime:>10}"
                         )
-                        .unwrap();
+                        .expect("into a String");
                     }
                 }
             } else {
@@ -135,21 +137,23 @@ impl Xen {
                     out,
                     "Cpupool {name}: tslice={slice_ms}ms ratelimit={ratelimit_us}us migration-delay=0us"
                 )
-                .unwrap();
-                writeln!(out, "{:<33} {:>4} {:>6} {:>4}", "Name", "ID", "Weight", "Cap").unwrap();
+                .expect("into a String");
+                writeln!(out, "{:<33} {:>4} {:>6} {:>4}", "Name", "ID", "Weight", "Cap")
+                    .expect("into a String");
                 for (id, (name, Domain { weight, cap, .. })) in own() {
-                    writeln!(out, "{name:<33} {id:>4} {weight:>6} {cap:>4}").unwrap();
+                    writeln!(out, "{name:<33} {id:>4} {weight:>6} {cap:>4}").expect("into a String");
                 }
             }
         }
         let head = ("Name", "ID", "VCPU", "CPU", "State", "Time(s)");
         let (a, b, c, d, e, f) = head;
-        writeln!(out, "{a:<32} {b:>5} {c:>5} {d:>5} {e:>5} {f:>9} Affinity (Hard / Soft)").unwrap();
+        writeln!(out, "{a:<32} {b:>5} {c:>5} {d:>5} {e:>5} {f:>9} Affinity (Hard / Soft)")
+            .expect("into a String");
         for (id, (name, domain)) in self.domains.iter().enumerate() {
             for (n, vcpu) in domain.vcpus.iter().enumerate() {
                 let (hard, dash) = (&vcpu.hard, "-b-");
                 writeln!(out, "{name:<32} {id:>5} {n:>5} {:>4} {dash:>5} {:>9.1}  {hard} / all", 0, 1.5)
-                    .unwrap();
+                    .expect("into a String");
             }
         }
         out
