@@ -1,5 +1,7 @@
 //! System calls that the standard library lacks. The only file of this crate with `unsafe`.
 
+#![expect(unsafe_code, reason = "system calls")]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

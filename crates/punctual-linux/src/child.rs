@@ -4,6 +4,8 @@
 //! this sense, is the *thread* that created the process. So one thread, which lives as long as we do, starts
 //! all programs.
 
+#![expect(unsafe_code, reason = "prctl(2) in the child")]
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;

@@ -6,6 +6,8 @@
 //! answers each. The program prints, per answer, the elapsed time and the processor time of the server,
 //! including kernel threads that work for it. The client runs on processor 0, the server on processor 1.
 
+#![expect(unsafe_code, reason = "a submission of io_uring")]
+
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};

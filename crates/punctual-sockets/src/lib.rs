@@ -28,8 +28,6 @@
 //! A guest may write anything anywhere in the shared memory at any time. The server reads each word once and
 //! checks it before use. The kernel copies data directly between socket and shared memory.
 
-#![deny(unsafe_code)]
-
 pub mod call;
 mod ivshmem;
 pub mod layout;

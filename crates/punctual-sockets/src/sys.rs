@@ -3,7 +3,7 @@
 //! No Rust reference to such memory may exist, so these calls pass its address to the kernel directly. The
 //! only file of this crate with `unsafe`.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory that a guest writes")]
 
 use std::ffi::c_void;
 use std::io;

@@ -1,6 +1,8 @@
 //! The functions that C calls; `include/punctual.h` is their contract. Every pointer is null or valid for the
 //! call, and a null pointer is an error ([`INVALID`]).
 
+#![expect(unsafe_code, reason = "functions that C calls by their names")]
+
 use alloc::boxed::Box;
 use core::fmt;
 

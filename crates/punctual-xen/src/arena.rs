@@ -4,6 +4,8 @@
 //!
 //! The library never returns memory to the hypervisor; the next pool uses what a destroyed one had.
 
+#![expect(unsafe_code, reason = "an allocator")]
+
 use core::alloc::{GlobalAlloc, Layout};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};

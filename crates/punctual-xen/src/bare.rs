@@ -1,5 +1,7 @@
 //! What a library without an operating system needs: an allocator and a panic handler.
 
+#![expect(unsafe_code, reason = "a function of the hypervisor")]
+
 use core::fmt::Write;
 use core::panic::PanicInfo;
 

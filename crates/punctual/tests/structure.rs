@@ -16,10 +16,6 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
     ("quantum", "punctual-reproduce/src/rt_xen/fig5.rs", "the heading of a column"),
 ];
 
-/// The number of `unsafe` in the program, tests apart. A change that needs one more raises it, explains the
-/// use in `docs/security.md`, and has a `SAFETY` comment.
-const UNSAFE: usize = 42;
-
 #[test]
 fn every_file_of_tests_is_compiled() {
     let mut forgotten = Vec::new();
@@ -171,28 +167,6 @@ fn lines_of_code_and_documents_have_at_most_110_columns() {
         long.extend(long_lines(file, &text).iter().map(|number| format!("{}:{number}", file.display())));
     }
     assert!(long.is_empty(), "longer than {COLUMNS_MAX} columns:\n{}", long.join("\n"));
-}
-
-#[test]
-fn unsafe_code_is_counted_and_each_piece_says_why_it_is_safe() {
-    let mut files = Vec::new();
-    sources(&crates(), &mut files);
-    let mut found = Vec::new();
-    for file in files.iter().filter(|file| !file.to_str().is_some_and(|path| path.contains("/target/"))) {
-        let text = std::fs::read_to_string(file).expect("readable");
-        let lines: Vec<&str> = program(&text).lines().map(str::trim).collect();
-        for (number, line) in lines.iter().enumerate() {
-            let is_code = !line.starts_with("//");
-            let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"];
-            if is_code && is_unsafe.iter().any(|piece| line.contains(piece)) {
-                let above = &lines[number.saturating_sub(4)..number];
-                let place = format!("{}:{}", file.display(), number + 1);
-                assert!(above.iter().any(|line| line.contains("SAFETY:")), "{place} does not say why");
-                found.push(place);
-            }
-        }
-    }
-    assert_eq!(found.len(), UNSAFE, "`unsafe` stands in:\n{}", found.join("\n"));
 }
 
 /// What owns threads, sockets and processes is a crate below the command line, which reads arguments, prints

@@ -1,5 +1,7 @@
 //! Calls of Xen from its domain 0, through Linux's `/dev/xen/privcmd` (Linux `include/uapi/xen/privcmd.h`).
 
+#![expect(unsafe_code, reason = "ioctl(2) and memory of Xen")]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,6 +1,8 @@
 //! Network devices of the host as descriptors: TAPs (Linux `Documentation/networking/tuntap.rst`) and
 //! interfaces.
 
+#![expect(unsafe_code, reason = "ioctl(2), unshare(2)")]
+
 mod interface;
 
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,7 @@
 //! Scheduling attributes and affinity of threads: `sched_setattr(2)`, `sched_setaffinity(2)`.
 
+#![expect(unsafe_code, reason = "sched_setattr(2)")]
+
 use std::io;
 
 use serde::{Deserialize, Serialize};

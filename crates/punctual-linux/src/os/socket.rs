@@ -1,5 +1,7 @@
 //! Who is at the other end of a Unix socket: `SO_PEERCRED` of `unix(7)`.
 
+#![expect(unsafe_code, reason = "getsockopt(2)")]
+
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

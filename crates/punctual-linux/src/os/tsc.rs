@@ -1,5 +1,7 @@
 //! The rate of the processor's time-stamp counter.
 
+#![expect(unsafe_code, reason = "rdtsc")]
+
 use std::sync::OnceLock;
 
 /// How fast the time-stamp counter counts, in kHz, measured once against the monotonic clock; `None` where

@@ -12,6 +12,8 @@
 //! Each frame is sent by one system call. A TX ring is no cheaper where frames go to another socket of the
 //! host, and twice as expensive for a segment of 64 KiB: the kernel takes its pages and copies them later.
 
+#![expect(unsafe_code, reason = "a ring that the kernel writes")]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
