@@ -34,8 +34,10 @@ impl<T> Slots<T> {
         UnitId(self.slots.len() as u32 - 1)
     }
 
-    /// Frees the slot of a unit.
+    /// Frees the slot of a unit, once.
     pub(crate) fn remove(&mut self, id: UnitId) {
+        debug_assert!(id.index() < self.slots.len(), "{id:?} was given out");
+        debug_assert!(!self.free.contains(&id), "{id:?} is removed once");
         self.free.push(id);
     }
 }
@@ -67,5 +69,15 @@ mod tests {
         slots.remove(UnitId(2));
         assert_eq!(['d', 'e', 'f'].map(|unit| slots.insert(unit).0), [2, 0, 3]);
         assert_eq!(&slots[..], ['e', 'b', 'd', 'f']);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic = "is removed once"]
+    fn a_unit_is_removed_once() {
+        let mut slots = Slots::new();
+        let unit = slots.insert('a');
+        slots.remove(unit);
+        slots.remove(unit);
     }
 }

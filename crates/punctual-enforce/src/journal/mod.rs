@@ -47,6 +47,8 @@ pub struct Journal {
     length: u64,
     /// The threads that it has.
     threads: HashSet<Identity>,
+    /// The processes that end with the run.
+    children: HashSet<i32>,
 }
 
 /// Where the journal of this process is, in the state directory, which is made if it is not there.
@@ -65,7 +67,13 @@ impl Journal {
     /// The file cannot be written, or others can write it ([`TrustError`]).
     pub fn begin(path: &Path, name: &str) -> io::Result<Journal> {
         let file = directory::open_file(path)?;
-        let mut journal = Journal { path: path.to_owned(), file, length: 0, threads: HashSet::new() };
+        let mut journal = Journal {
+            path: path.to_owned(),
+            file,
+            length: 0,
+            threads: HashSet::new(),
+            children: HashSet::new(),
+        };
         journal.record(&Change::Run {
             enforcer: Identity::of(std::process::id() as i32)?,
             name: name.to_owned(),
@@ -84,6 +92,11 @@ impl Journal {
     /// # Errors
     /// As `write(2)`; the change must not be made then.
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
+        debug_assert_eq!(
+            self.length == 0,
+            matches!(change, Change::Run { .. }),
+            "a journal begins with its run, once: {change:?}"
+        );
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
         self.file.seek(SeekFrom::Start(self.length))?;
@@ -93,6 +106,9 @@ impl Journal {
             return Err(error);
         }
         self.length += line.len() as u64;
+        if let Change::Child { process, .. } = change {
+            self.children.insert(process.id);
+        }
         Ok(())
     }
 
@@ -114,6 +130,13 @@ impl Journal {
         })?;
         self.threads.insert(thread);
         Ok(())
+    }
+
+    /// May a thread be changed? Only if its state before is written down, or its process ends with the run.
+    /// One that is gone may.
+    pub(crate) fn covers(&self, thread: Identity) -> bool {
+        self.threads.contains(&thread)
+            || proc::process_of(thread.id).map_or(true, |process| self.children.contains(&process))
     }
 }
 

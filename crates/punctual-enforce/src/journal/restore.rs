@@ -71,8 +71,9 @@ impl HeldJournal {
     pub fn restore(self) -> io::Result<Restored> {
         let contents = Contents::of(&self.file)?;
         if contents.is_of_earlier_boot() {
-            self.remove()?;
-            return Ok(Restored { of_earlier_boot: true, ..Restored::default() });
+            let restored = Restored { of_earlier_boot: true, ..Restored::default() };
+            self.remove(&restored)?;
+            return Ok(restored);
         }
         let mut undo = Undo::of(&contents);
         // Priorities first: the thread that holds the lock which thawing takes may need the processor of a
@@ -91,14 +92,19 @@ impl HeldJournal {
             undo.fail(format!("the state directory: {e}"));
         }
         if undo.restored.failures.is_empty() {
-            self.remove()?;
+            self.remove(&undo.restored)?;
         }
         undo.restored.failures.extend(contents.unreadable.iter().map(|line| format!("not undone: {line}")));
         Ok(undo.restored)
     }
 
-    /// Removes the journal and the socket beside it, which a run that was killed leaves.
-    fn remove(&self) -> io::Result<()> {
+    /// Removes the journal, all of which was undone, and the socket beside it, which a run that was killed
+    /// leaves.
+    fn remove(&self, restored: &Restored) -> io::Result<()> {
+        debug_assert!(
+            restored.failures.is_empty(),
+            "a journal stays until all of it is undone: {restored:?}"
+        );
         // Most often there is none.
         let _ = fs::remove_file(self.path.with_extension("socket"));
         match fs::remove_file(&self.path) {

@@ -29,7 +29,14 @@ impl LiveUnit {
         }
         let directory = parent.join(format!("unit{index}"));
         let (group, clock) = match threads {
-            UnitThreads::Thread(thread) => adopt_thread(thread, &directory)?,
+            UnitThreads::Thread(thread) => {
+                debug_assert!(
+                    journal.covers(thread),
+                    "thread {} is written down before it is moved",
+                    thread.id
+                );
+                adopt_thread(thread, &directory)?
+            }
             UnitThreads::ProcessTree(root) => adopt_tree(root, &directory, journal)?,
         };
         let mut unit = LiveUnit::new(name, threads, group, clock);
