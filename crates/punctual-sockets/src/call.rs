@@ -146,7 +146,7 @@ fn read_address<W: Words>(words: &W, slot: u32, at: u32) -> Option<SocketAddr> {
         }
         _ => return None,
     };
-    Some(SocketAddr::new(ip, (word(1) & u32::from(u16::MAX)) as u16))
+    Some(SocketAddr::new(ip, (word(1) & 0xffff) as u16))
 }
 
 fn write_address<W: Words>(words: &W, slot: u32, at: u32, address: Option<SocketAddr>) {

@@ -28,6 +28,8 @@
 //! A guest may write anything anywhere in the shared memory at any time. The server reads each word once and
 //! checks it before use. The kernel copies data directly between socket and shared memory.
 
+#![warn(clippy::cast_possible_truncation)]
+
 pub mod call;
 mod ivshmem;
 pub mod layout;

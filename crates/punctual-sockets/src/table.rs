@@ -246,7 +246,7 @@ impl Table {
         token: u64,
         counts: &mut Counts,
     ) -> Option<u32> {
-        let (id, generation) = ((token & u64::from(u32::MAX)) as u32, (token >> 32) as u32);
+        let (id, generation) = ((token & 0xffff_ffff) as u32, (token >> 32) as u32);
         let is_same = self.get(id).is_ok_and(|socket| socket.generation == generation);
         if !is_same || !self.refresh(shared, queues, id) {
             return None;

@@ -200,7 +200,7 @@ fn length_of(data: &[u8]) -> u32 {
 
 /// A word of `ready`; the upper half is unused.
 fn poll_flags(ready: u32) -> PollFlags {
-    PollFlags::from_bits_retain((ready & u32::from(u16::MAX)) as u16)
+    PollFlags::from_bits_retain((ready & 0xffff) as u16)
 }
 
 /// A call without arguments.

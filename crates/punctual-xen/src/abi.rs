@@ -44,9 +44,9 @@ impl Processors {
 
     fn set(&self) -> CpuSet {
         let mut set = CpuSet::new(CPUS_MAX);
-        for cpu in 0..CPUS_MAX {
+        for (id, cpu) in (0..).zip(0..CPUS_MAX) {
             if self.words[cpu / 64] >> (cpu % 64) & 1 == 1 {
-                set.insert(CpuId(cpu as u32));
+                set.insert(CpuId(id));
             }
         }
         set

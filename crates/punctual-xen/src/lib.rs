@@ -17,7 +17,7 @@
 //! it is a Rust library, for its tests and for tools of domain 0.
 
 #![no_std]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::cast_possible_truncation)]
 
 extern crate alloc;
 

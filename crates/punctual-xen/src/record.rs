@@ -182,7 +182,7 @@ pub fn calls(trace: &xentrace::Trace) -> Calls {
 
 /// Sets the parameter that the record has.
 fn set(params: &mut Params, raw: &Raw) {
-    let word = raw.value as u32;
+    let word = (raw.value & 0xffff_ffff) as u32;
     match raw.who {
         0 => params.budget_ns = raw.value,
         1 => params.period_ns = raw.value,
@@ -209,9 +209,13 @@ fn what(raw: &Raw, texts: &[(u8, u32, String)], params: Params) -> Option<What> 
         POOL => {
             let of_pool = texts.iter().filter(|(pool, ..)| *pool == raw.pool);
             let policy = of_pool.map(|(_, _, text)| text.as_str()).collect();
-            Some(What::Pool { cpus: raw.value as u32, units: (raw.value >> 32) as u32, policy })
+            let cpus = (raw.value & 0xffff_ffff) as u32;
+            Some(What::Pool { cpus, units: (raw.value >> 32) as u32, policy })
         }
-        INSERT => Some(What::Insert { params, unit, vcpu: ((more >> 16) as u16, more as u16), timer_ns }),
+        INSERT => {
+            let vcpu = ((more >> 16) as u16, (more & 0xffff) as u16);
+            Some(What::Insert { params, unit, vcpu, timer_ns })
+        }
         ADJUST => Some(What::Adjust { unit, params, refused: more != 0, timer_ns }),
         REMOVE => event(Event::Remove),
         WAKE => event(Event::Wake),

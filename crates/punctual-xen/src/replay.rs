@@ -153,7 +153,7 @@ fn again(pool: &mut Pool, call: &Call) -> Option<(String, String)> {
                 Event::Sleep => ("sleep", abi::punctual_sleep(Some(pool), now_ns, *unit, Some(&mut then))),
                 Event::Timer => ("timer", abi::punctual_timer(Some(pool), now_ns, Some(&mut then))),
             };
-            let here = (then.next_timer_ns, then.resched.words[0] as u32);
+            let here = (then.next_timer_ns, (then.resched.words[0] & 0xffff_ffff) as u32);
             differs(name, (*timer_ns, *resched), here)
         }
         What::Pick { cpu, run, unit, until_ns } => {

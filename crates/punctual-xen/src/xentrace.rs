@@ -84,16 +84,15 @@ pub fn read(bytes: &[u8]) -> Result<Trace, Truncated> {
 /// The first record, and what follows it.
 fn read_one(bytes: &[u8]) -> Option<(Record, &[u8])> {
     let (head, mut rest) = word(bytes)?;
-    let count = (head >> 28 & 7) as usize;
-    let mut record =
-        Record { cpu: 0, event: head & 0x0fff_ffff, tsc: None, words: [0; WORDS_MAX], count: count as u8 };
+    let count = (head >> 28 & 7) as u8;
+    let mut record = Record { cpu: 0, event: head & 0x0fff_ffff, tsc: None, words: [0; WORDS_MAX], count };
     if head >> 31 == 1 {
         let (low, after) = word(rest)?;
         let (high, after) = word(after)?;
         record.tsc = Some(u64::from(high) << 32 | u64::from(low));
         rest = after;
     }
-    for place in &mut record.words[..count] {
+    for place in &mut record.words[..usize::from(count)] {
         (*place, rest) = word(rest)?;
     }
     Some((record, rest))
