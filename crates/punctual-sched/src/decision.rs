@@ -51,7 +51,7 @@ pub struct Slice {
 /// The next time-driven change inside a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timer {
-    /// When [`Policy::on_timer`] must be called; [`Instant::NEVER`] if there is nothing to wait for.
+    /// When [`crate::Policy::on_timer`] must be called; [`Instant::NEVER`] if there is nothing to wait for.
     pub at: Instant,
     /// The processor whose running unit must be charged up to `at` first, if any.
     pub charge: Option<CpuId>,

@@ -10,7 +10,7 @@
 //! - **Budget.** None: nothing is consumed, nothing comes back, and a late job keeps running.
 //! - **Ties.** A running unit keeps its processor. Otherwise first come, first served by the instant at which
 //!   the deadline became current; a displaced unit keeps its place.
-//! - **Preemption** and the choice of the processor: see [`crate::run_queue`].
+//! - **Preemption** and the choice of the processor: see `crate::run_queue`.
 //! - **New parameters** take effect at the next wake-up, a new affinity at once.
 
 use crate::prelude::*;

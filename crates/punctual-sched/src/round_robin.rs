@@ -7,7 +7,7 @@
 //!   `sched_rr_timeslice_ms`) is the model.
 //! - **Return.** A unit that has used up its slice gets a full one and goes to the end of the queue. A unit
 //!   that sleeps keeps the rest of its slice and goes to the end of the queue when it wakes.
-//! - **Preemption.** None: a wake-up takes an idle processor or waits (see [`crate::run_queue`]).
+//! - **Preemption.** None: a wake-up takes an idle processor or waits (see `crate::run_queue`).
 //! - **Ties.** All units are equal: first come, first served.
 //! - **New affinities** take effect at once; there are no other parameters.
 

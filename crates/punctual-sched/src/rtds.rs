@@ -25,7 +25,7 @@
 //! - **Preemption.** A unit that gets ready tickles its previous processor if idle, any idle one, or the one
 //!   that runs the least urgent unit if strictly less urgent; processors already tickled are skipped. The
 //!   same goes for a displaced unit, and for the head of the queue when a running unit becomes less urgent by
-//!   a replenishment. See [`crate::run_queue`].
+//!   a replenishment. See `crate::run_queue`.
 //! - **New parameters** take effect at the next replenishment, a new affinity at once.
 //!
 //! # Timeline

@@ -98,7 +98,7 @@ pub struct Config {
     pub options: Options,
     /// Bytes behind a frame's addresses, type and tag, if they are limited.
     pub mtu: Option<u32>,
-    /// Check the invariants of [`crate::check`] all the time.
+    /// Check the invariants of `crate::check` all the time.
     pub check: bool,
 }
 

@@ -25,7 +25,7 @@ const NUMBER: u16 = 0x0fff;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vlan(pub(crate) u8);
 
-/// More VLANs than [`VLANS_MAX`].
+/// More VLANs than `VLANS_MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a switch has at most {VLANS_MAX} VLANs, not {0}")]
 pub struct TooManyVlans(pub usize);

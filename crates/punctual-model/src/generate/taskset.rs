@@ -55,7 +55,7 @@ impl TaskSpec {
 /// uniformly over all ways. The paper says that costs and deadlines are integers; here the period is rounded
 /// up, so the real load is never above the nominal one. A period is at most one hour. The costs are drawn
 /// before the utilizations, so one seed gives the same costs at every load. `None` as in
-/// [`uunifast_discard`].
+/// `uunifast_discard`.
 pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<Vec<TaskSpec>> {
     let costs: Vec<u64> = (0..n).map(|_| stream.whole(5, 10)).collect();
     let utilizations = uunifast_discard(stream, n, utilization)?;
@@ -78,7 +78,7 @@ pub struct SetLimits {
 }
 
 /// SchedCAT's task generator: period and utilization of each task are drawn independently from the named
-/// distributions (of [`PERIODS`], [`UTILIZATIONS`], [`DEADLINES`]) until `limits` is reached.
+/// distributions (of `PERIODS`, `UTILIZATIONS`, `DEADLINES`) until `limits` is reached.
 ///
 /// # Panics
 /// When a name is none of those.
@@ -135,7 +135,7 @@ fn task(stream: &mut RandomStream, period_ms: u64, utilization: f64, deadlines: 
     TaskSpec { period, cost: Duration::from_ns(cost_ns), deadline }
 }
 
-/// Draws a period in whole ms from the distribution called `name`, one of [`PERIODS`].
+/// Draws a period in whole ms from the distribution called `name`, one of `PERIODS`.
 ///
 /// # Panics
 /// When there is no such distribution.
@@ -155,7 +155,7 @@ pub fn period_ms(stream: &mut RandomStream, name: &str) -> u64 {
     stream.whole(min, max)
 }
 
-/// Draws a utilization from the distribution called `name`, one of [`UTILIZATIONS`]. The exponential ones are
+/// Draws a utilization from the distribution called `name`, one of `UTILIZATIONS`. The exponential ones are
 /// drawn again while above 1.
 ///
 /// # Panics

@@ -93,7 +93,7 @@ impl TxRing {
         Ok(u16::from_be_bytes(tag))
     }
 
-    /// Returns the buffers of a frame to the driver, which sees them after [`TxRing::publish`].
+    /// Returns the buffers of a frame to the driver, which sees them after `TxRing::publish`.
     #[inline]
     pub fn push_used(&mut self, chain: &Chain) -> Result<(), RingError> {
         debug_assert!(self.ring.used_idx.0 != self.ring.queue.next_avail(), "a chain is returned once");
