@@ -38,6 +38,8 @@ struct Processor {
     run: Run,
     /// Until when its unit is charged.
     charged: Instant,
+    /// Has a call asked it to pick since it picked last? Drivers take the set that calls fill when they like.
+    asked: bool,
 }
 
 /// A wrapper that checks what driver and policy owe each other; see the module.
@@ -57,7 +59,7 @@ pub fn checked(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dy
 impl Contract {
     /// For a pool of `cpus` processors without units.
     pub fn new(cpus: usize, charges: Charges) -> Self {
-        let idle = Processor { run: Run::Idle, charged: Instant::ZERO };
+        let idle = Processor { run: Run::Idle, charged: Instant::ZERO, asked: false };
         Contract { charges, now: Instant::ZERO, units: Vec::new(), processors: alloc::vec![idle; cpus] }
     }
 
@@ -78,7 +80,7 @@ impl Contract {
 
     /// What the processor runs must have been charged up to now.
     fn check_charged(&self, cpu: CpuId) {
-        let Processor { run, charged } = self.processors[cpu.index()];
+        let Processor { run, charged, .. } = self.processors[cpu.index()];
         debug_assert!(
             self.charges == Charges::Reported || run.charged().is_none() || charged == self.now,
             "{}: {cpu:?} has {run:?}, charged up to {charged} only",
@@ -95,9 +97,14 @@ impl Contract {
         on
     }
 
-    fn check_asked(unit: UnitId, on: Option<CpuId>, resched: &CpuSet) {
+    /// Notes which processors are asked to pick.
+    fn note_asked(&mut self, resched: &CpuSet) {
+        resched.iter().for_each(|cpu| self.processors[cpu.index()].asked = true);
+    }
+
+    fn check_asked(&self, unit: UnitId, on: Option<CpuId>) {
         debug_assert!(
-            on.is_none_or(|cpu| resched.contains(cpu)),
+            on.is_none_or(|cpu| self.processors[cpu.index()].asked),
             "{unit:?} leaves {on:?}, which is not asked to pick"
         );
     }
@@ -107,7 +114,8 @@ impl Contract {
         if let Some(before) = self.processors[cpu.index()].run.charged() {
             self.unit(before).on = None;
         }
-        self.processors[cpu.index()] = Processor { run: slice.run, charged: self.now };
+        let asked = self.processors[cpu.index()].asked;
+        self.processors[cpu.index()] = Processor { run: slice.run, charged: self.now, asked };
         debug_assert!(
             self.charges == Charges::Reported || slice.until > self.now,
             "{} {cpu:?}: {slice:?} ends at once",
@@ -149,7 +157,8 @@ impl Wrapper for Contract {
         self.pass(now);
         let on = self.charged_processor(unit);
         inside.remove(now, unit, resched);
-        Contract::check_asked(unit, on, resched);
+        self.note_asked(resched);
+        self.check_asked(unit, on);
         if let Some(cpu) = on {
             self.processors[cpu.index()].run = Run::Idle;
         }
@@ -166,13 +175,16 @@ impl Wrapper for Contract {
     ) -> Result<(), ParamError> {
         self.pass(now);
         self.charged_processor(unit);
-        inside.adjust(now, unit, params, resched)
+        let adjusted = inside.adjust(now, unit, params, resched);
+        self.note_asked(resched);
+        adjusted
     }
 
     fn wake(&mut self, inside: &mut dyn Policy, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         self.pass(now);
         self.unit(unit).awake = true;
         inside.wake(now, unit, resched);
+        self.note_asked(resched);
     }
 
     fn sleep(&mut self, inside: &mut dyn Policy, now: Instant, unit: UnitId, resched: &mut CpuSet) {
@@ -180,7 +192,8 @@ impl Wrapper for Contract {
         let on = self.charged_processor(unit);
         let was_awake = core::mem::replace(&mut self.unit(unit).awake, false);
         inside.sleep(now, unit, resched);
-        Contract::check_asked(unit, on.filter(|_| was_awake), resched);
+        self.note_asked(resched);
+        self.check_asked(unit, on.filter(|_| was_awake));
     }
 
     fn sleep_before_pick(
@@ -197,6 +210,7 @@ impl Wrapper for Contract {
         debug_assert_eq!(on, Some(cpu), "{unit:?} sleeps on another processor than the one that picks");
         self.unit(unit).awake = false;
         inside.sleep_before_pick(now, unit, cpu, resched);
+        self.note_asked(resched);
     }
 
     fn set_deadline(
@@ -210,6 +224,7 @@ impl Wrapper for Contract {
         self.pass(now);
         self.unit(unit);
         inside.set_deadline(now, unit, deadline, resched);
+        self.note_asked(resched);
     }
 
     fn charge(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, unit: UnitId, ran: Duration) {
@@ -231,7 +246,10 @@ impl Wrapper for Contract {
         self.pass(now);
         self.check_cpu(cpu);
         self.check_charged(cpu);
+        let was_asked = resched.contains(cpu);
         let slice = inside.pick(now, cpu, resched);
+        self.note_asked(resched);
+        self.processors[cpu.index()].asked = !was_asked && resched.contains(cpu);
         self.give(cpu, slice);
         slice
     }
@@ -244,6 +262,7 @@ impl Wrapper for Contract {
             self.check_charged(cpu);
         }
         inside.on_timer(now, resched);
+        self.note_asked(resched);
     }
 
     fn account(&self, inside: &dyn Policy, unit: UnitId) -> Account {
