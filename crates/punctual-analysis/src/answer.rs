@@ -79,10 +79,11 @@ impl Refutation {
         Refutation { late_min: late_min.filter(|late| !late.is_zero()), ..self }
     }
 
-    pub(crate) fn all_busy(period: Duration) -> Self {
+    /// A budget that is not delivered by then when all vCPUs always have work.
+    pub fn all_busy(missed_by: Duration) -> Self {
         Refutation {
             pattern: Pattern::AllBusy,
-            missed_by: Instant::ZERO + period,
+            missed_by: Instant::ZERO + missed_by,
             late_min: None,
             one_of: Vec::new(),
         }
@@ -96,41 +97,86 @@ impl Refutation {
         }
     }
 
-    /// The host with synchronous releases, for as long as it takes to miss.
+    /// The host with the releases of the pattern, for as long as it takes to miss.
     pub fn apply(&self, host: &Host) -> Host {
-        let mut host = host.clone();
-        host.duration = self.missed_by.since(Instant::ZERO);
-        for task in &mut host.tasks {
-            task.work = match task.work {
-                Work::Jobs { arrival, cost, deadline } => Work::Jobs {
-                    arrival: Arrival::Periodic { period: separation(&arrival), offset: Duration::ZERO },
-                    cost: Cost { min: cost.max, max: cost.max },
-                    deadline,
-                },
-                served @ Work::Served { .. } => served,
-                Work::Hog { .. } => Work::Hog { start: Duration::ZERO },
-            };
-        }
-        host
+        Host { duration: self.missed_by.since(Instant::ZERO), ..self.pattern.apply(host) }
     }
 }
 
 /// The pattern that breaks something.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Pattern {
     /// Every task of the host releases its first job at time zero and the others as close together as it may,
     /// every job takes its greatest cost, and busy loops start at zero.
     Synchronous,
+    /// The same with other first releases.
+    Released(Vec<FirstRelease>),
     /// Every vCPU always has work.
     AllBusy,
 }
 
+/// When a task releases its first job, or a busy loop starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FirstRelease {
+    pub task: TaskIx,
+    /// After the start.
+    pub at: Duration,
+    /// The task's name with that of its parent.
+    pub name: String,
+}
+
+impl FirstRelease {
+    pub fn new(host: &Host, task: TaskIx, at: Duration) -> Self {
+        FirstRelease { task, at, name: format!("{}.{}", parent_of(host, task), host.tasks[task.0].name) }
+    }
+}
+
+impl Pattern {
+    /// The host with these releases, each job with its greatest cost.
+    pub fn apply(&self, host: &Host) -> Host {
+        let mut host = host.clone();
+        let mut firsts = vec![Duration::ZERO; host.tasks.len()];
+        if let Pattern::Released(all) = self {
+            all.iter().for_each(|first| firsts[first.task.0] = first.at);
+        }
+        for (task, offset) in host.tasks.iter_mut().zip(firsts) {
+            task.work = match task.work {
+                Work::Jobs { arrival, cost, deadline } => Work::Jobs {
+                    arrival: Arrival::Periodic { period: separation(&arrival), offset },
+                    cost: Cost { min: cost.max, max: cost.max },
+                    deadline,
+                },
+                served @ Work::Served { .. } => served,
+                Work::Hog { .. } => Work::Hog { start: offset },
+            };
+        }
+        host
+    }
+
+    /// When the last task releases its first job.
+    pub fn last_first_release(&self) -> Duration {
+        match self {
+            Pattern::Released(all) => all.iter().map(|first| first.at).max().unwrap_or_default(),
+            Pattern::Synchronous | Pattern::AllBusy => Duration::ZERO,
+        }
+    }
+}
+
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Pattern::Synchronous => "all tasks released together at 0, at their highest rate and cost",
-            Pattern::AllBusy => "all vCPUs busy from the start",
-        })
+        match self {
+            Pattern::Synchronous => {
+                f.write_str("all tasks released together at 0, at their highest rate and cost")
+            }
+            Pattern::Released(all) => {
+                f.write_str("first releases at")?;
+                for first in all.iter().filter(|first| !first.at.is_zero()) {
+                    write!(f, " {} ({}),", first.at, first.name)?;
+                }
+                f.write_str(" 0 for all others, then at their highest rate and cost")
+            }
+            Pattern::AllBusy => f.write_str("all vCPUs busy from the start"),
+        }
     }
 }
 
@@ -158,6 +204,8 @@ pub enum Test {
     GlobalEdfSlack,
     GlobalEdfDensity,
     GlobalFixedPriority,
+    /// A simulation, which misses a deadline. Only refutes.
+    Simulation,
 }
 
 impl fmt::Display for Test {
@@ -179,6 +227,7 @@ impl fmt::Display for Test {
             Test::GlobalEdfSlack => "global EDF slack",
             Test::GlobalEdfDensity => "global EDF density",
             Test::GlobalFixedPriority => "global fixed priority response times",
+            Test::Simulation => "simulation",
         })
     }
 }

@@ -50,7 +50,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 22] = [
+const DIRECTION: [(&str, &[&str]); 23] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -62,6 +62,10 @@ const DIRECTION: [(&str, &[&str]); 22] = [
     ),
     ("punctual-analysis", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sim", &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model"]),
+    (
+        "punctual-check",
+        &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-analysis", "punctual-sim"],
+    ),
     ("punctual-guest", &["punctual-jobs"]),
     ("punctual-linux", &["punctual-sched"]),
     ("punctual-doctor", &["punctual-host-stack", "punctual-model", "punctual-linux"]),
@@ -131,6 +135,7 @@ const DIRECTION: [(&str, &[&str]); 22] = [
             "punctual-net",
             "punctual-model",
             "punctual-analysis",
+            "punctual-check",
             "punctual-sim",
             "punctual-linux",
             "punctual-doctor",

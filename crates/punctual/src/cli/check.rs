@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::{FairServer, analyse, enforcement_warnings, fair_server_warnings};
+use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings};
+use punctual_check::check;
 use punctual_host_stack::bounds::{BoundPart, ResponseBound, response_bound};
 use punctual_host_stack::inversions::inversions;
 use punctual_host_stack::{HostStack, Load, Server};
@@ -124,7 +125,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 
 /// Which deadlines of a host with pools are guaranteed.
 fn pools(host: &Host, args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let mut guarantees = analyse(host);
+    let mut guarantees = check(host);
     if let Some(every) = args.enforced_every {
         guarantees.warnings.extend(enforcement_warnings(host, every));
     }

@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     // With several policies, or with plain Linux, there is no single analysis to show.
     let guarantees = match variants.as_slice() {
-        [Variant { linux: None, host, .. }] if page.is_some() => Some(punctual_analysis::analyse(host)),
+        [Variant { linux: None, host, .. }] if page.is_some() => Some(punctual_check::check(host)),
         _ => None,
     };
     let mut measured = Measured::default();

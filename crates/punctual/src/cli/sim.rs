@@ -316,7 +316,7 @@ fn write_timeline(host: &AnyHost, reader: &mut Reader) -> Result<(), punctual_si
 /// What the analysis of deadlines says. A host with `host_stack` has no tasks.
 fn guarantees(host: &AnyHost) -> Guarantees {
     match host {
-        AnyHost::Pools(host) => punctual_analysis::analyse(host),
+        AnyHost::Pools(host) => punctual_check::check(host),
         AnyHost::Stack(stack) => Guarantees {
             host: stack.name.clone(),
             tasks: Vec::new(),

@@ -1,0 +1,38 @@
+//! Which deadlines and budgets hold: the analysis first, then counter-examples for what it leaves open.
+//!
+//! [`punctual_analysis`] guarantees, refutes, or says "unknown" and why. Every unknown answer may hide a
+//! deadline that is missed, so this crate looks for a release pattern that misses it: it simulates the host
+//! under the patterns that hurt most ([`patterns`]) and under random ones. A deadline that is missed in a
+//! simulation of a pattern that the host file permits is refuted, with the pattern as the counter-example. A
+//! search that finds nothing proves nothing: the answer stays "unknown".
+//!
+//! The same for budgets: all vCPUs are busy from the start, and one that gets less than its budget in one of
+//! its periods is refuted.
+//!
+//! The search is deterministic: the same host gives the same answers, whatever the machine. Hosts with
+//! networks are analysed only; when their packets come is no choice of a pattern.
+
+#![forbid(unsafe_code)]
+
+mod budgets;
+mod misses;
+pub mod patterns;
+mod tasks;
+
+use punctual_analysis::Answers;
+use punctual_model::{Guarantees, Host};
+
+/// What holds on this host, as it is shown and written.
+pub fn check(host: &Host) -> Guarantees {
+    answers(host).guarantees(host)
+}
+
+/// What holds on this host.
+pub fn answers(host: &Host) -> Answers {
+    let mut answers = punctual_analysis::answers(host);
+    if host.flows.is_empty() && host.chains.is_empty() {
+        tasks::refute(host, &mut answers);
+        budgets::refute(host, &mut answers);
+    }
+    answers
+}

@@ -1,0 +1,87 @@
+//! Deadlines that a simulation misses.
+
+use punctual_analysis::{Answer, Answers, Pattern, Refutation, Test};
+use punctual_model::Host;
+use punctual_model::host::Work;
+use punctual_model::index::TaskIx;
+use punctual_sched::Duration;
+use punctual_sim::simulate_observed;
+
+use crate::misses::{Miss, Misses};
+use crate::patterns::{patterns, separation};
+
+/// So many of the longest period are simulated after the last first release.
+const PERIODS: u64 = 10;
+
+/// No simulation releases more jobs.
+const JOBS_MAX: u64 = 50_000;
+
+/// Refutes those tasks about which nothing is known and that miss a deadline under one of the patterns.
+pub(crate) fn refute(host: &Host, answers: &mut Answers) {
+    let is_open = |task: &TaskIx| {
+        let has_jobs = matches!(host.tasks[task.0].work, Work::Jobs { .. });
+        has_jobs && matches!(answers.tasks[task].answer, Answer::Unknown(_))
+    };
+    let mut open: Vec<TaskIx> = answers.tasks.keys().copied().filter(is_open).collect();
+    if open.is_empty() {
+        return;
+    }
+    for pattern in patterns(host) {
+        let misses = misses_under(host, &pattern);
+        open.retain(|task| {
+            let Some(miss) = misses.first.get(task) else { return true };
+            if let Some(of) = answers.tasks.get_mut(task) {
+                of.answer = Answer::Refuted(refutation(*task, *miss, pattern.clone()));
+                of.test = Test::Simulation;
+            }
+            false
+        });
+        if open.is_empty() {
+            return;
+        }
+    }
+}
+
+fn refutation(task: TaskIx, miss: Miss, pattern: Pattern) -> Refutation {
+    Refutation { pattern, missed_by: miss.due, late_min: Some(miss.late_min), one_of: vec![task] }
+}
+
+/// What is missed in the host's simulation under this pattern. A host that the simulator refuses misses
+/// nothing here; it says so when it is simulated.
+fn misses_under(host: &Host, pattern: &Pattern) -> Misses {
+    let mut host = pattern.apply(host);
+    host.duration = horizon(&host, pattern);
+    let mut misses = Misses::of(&host);
+    if simulate_observed(&host, &mut misses).is_err() {
+        misses.first.clear();
+    }
+    misses
+}
+
+/// How long to simulate.
+fn horizon(host: &Host, pattern: &Pattern) -> Duration {
+    let separations =
+        || host.tasks.iter().filter(|task| task.deadline().is_some()).map(|t| separation(&t.work));
+    let longest = separations().max().unwrap_or_default();
+    let wanted = pattern.last_first_release() + longest * PERIODS;
+    // As many jobs as there may be, however short the shortest period is.
+    let per_s: u64 = separations().map(|each| 1_000_000_000 / each.as_ns().max(1) + 1).sum();
+    wanted.min(Duration::from_ms(JOBS_MAX * 1_000 / per_s.max(1)).max(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_testkit::hosts::{exact, ms, pooled, task, vm};
+
+    use super::*;
+
+    #[test]
+    fn a_simulation_lasts_ten_of_the_longest_period_unless_there_are_too_many_jobs() {
+        let mut host = pooled(1, ms(1), exact("fixed-priority"));
+        let guest = vm(&mut host, Default::default());
+        task(&mut host, guest, 1, ms(1), ms(20));
+        assert_eq!(horizon(&host, &Pattern::Synchronous), ms(200));
+        task(&mut host, guest, 2, Duration::from_ns(10), Duration::from_us(1));
+        assert_eq!(horizon(&host, &Pattern::Synchronous), ms(49));
+    }
+}

@@ -1,0 +1,113 @@
+//! Counter-examples: published ones, and that every one that is found is one.
+
+use punctual_analysis::{Answer, Test};
+use punctual_check::answers;
+use punctual_model::Host;
+use punctual_model::host::{Parent, Work};
+use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
+use punctual_sched::{Duration, UnitParams};
+use punctual_sim::simulate;
+use punctual_testkit::hosts::{exact, hog, ms, policy, pooled, server, task, vm};
+use punctual_testkit::random::{Random, random_host};
+
+fn is_refuted_by_simulation(host: &Host, task: usize) -> bool {
+    let of = &answers(host).tasks[&TaskIx(task)];
+    of.test == Test::Simulation && matches!(of.answer, Answer::Refuted(_))
+}
+
+fn set_deadline(host: &mut Host, task: usize, to: Duration) {
+    let Work::Jobs { deadline, .. } = &mut host.tasks[task].work else { unreachable!("it has jobs") };
+    *deadline = to;
+}
+
+/// Dhall & Liu 1978, in the form of Linux's `Documentation/scheduler/sched-deadline.rst`, 3.3: tasks of 1 ms
+/// and one of 100 ms, all due with their periods, under EDF on as many processors as there are short ones.
+#[test]
+fn dhalls_effect_is_refuted() {
+    let mut host = pooled(2, ms(1), exact("edf"));
+    let pool = Parent::Pool(PoolIx(0));
+    task(&mut host, pool, 1, ms(1), ms(100));
+    task(&mut host, pool, 1, ms(1), ms(100));
+    let long = task(&mut host, pool, 1, ms(100), ms(101));
+    set_deadline(&mut host, long, ms(100));
+    assert!(is_refuted_by_simulation(&host, long), "{:?}", answers(&host));
+}
+
+/// Buttazzo, *Hard Real-Time Computing Systems*, fig. 5.9: a deferrable server is no periodic task. Saved until
+/// its period ends, its budget comes twice without a break, and the periodic task misses.
+#[test]
+fn a_deferrable_server_that_serves_back_to_back_is_a_counter_example() {
+    let verdict = |kind: &str| {
+        let mut host = pooled(1, ms(1), exact(kind));
+        let first = vm(&mut host, server(ms(2), ms(5), 1));
+        task(&mut host, first, 1, ms(2), ms(5));
+        let second = vm(&mut host, server(ms(4), ms(8), 2));
+        let victim = task(&mut host, second, 1, ms(4), ms(8));
+        set_deadline(&mut host, victim, ms(7));
+        answers(&host).tasks[&TaskIx(victim)].clone()
+    };
+    let deferrable = verdict("deferrable");
+    assert!(matches!(deferrable.answer, Answer::Refuted(_)), "{deferrable:?}");
+}
+
+#[test]
+fn budgets_of_more_than_the_processors_of_a_pool_are_refuted() {
+    for (kind, budgets) in [("rtds", [6, 6]), ("sedf", [6, 6]), ("deferrable", [6, 6])] {
+        let mut host = pooled(1, ms(1), policy(kind));
+        for (priority, budget) in budgets.into_iter().enumerate() {
+            let guest = vm(&mut host, server(ms(budget), ms(10), priority as u32 + 1));
+            hog(&mut host, guest, 1);
+        }
+        let answers = answers(&host);
+        let refuted = answers.vcpus.values().filter(|of| matches!(of.answer, Answer::Refuted(_))).count();
+        assert!(refuted >= 1, "{kind}: {:?}", answers.vcpus);
+    }
+}
+
+#[test]
+fn a_budget_that_is_delivered_is_not_refuted() {
+    let mut host = pooled(1, ms(1), policy("rtds"));
+    for budget in [4, 6] {
+        let guest = vm(&mut host, server(ms(budget), ms(10), 1));
+        hog(&mut host, guest, 1);
+    }
+    assert!((0..2).all(|vcpu| answers(&host).vcpus[&VcpuIx(vcpu)].answer.is_guaranteed()));
+}
+
+/// The counter-examples that a search finds miss when they are simulated, and the analysis alone leaves more
+/// open than the search does.
+#[test]
+fn what_the_search_refutes_misses_in_its_pattern_and_less_stays_unknown() {
+    let (mut unknown, mut open) = (0, 0);
+    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_HOSTS").map_or(60, |text| text.parse().expect("a number"));
+    for case in 0..hosts {
+        let mut random = Random::new((1 << 44) + case);
+        let host = random_host(&mut random);
+        let is_unknown = |answer: &Answer| matches!(answer, Answer::Unknown(_));
+        let before = punctual_analysis::answers(&host);
+        let after = answers(&host);
+        unknown += before.tasks.values().filter(|of| is_unknown(&of.answer)).count();
+        open += after.tasks.values().filter(|of| is_unknown(&of.answer)).count();
+        for (task, of) in &after.tasks {
+            assert_eq!(before.tasks[task].answer.is_guaranteed(), of.answer.is_guaranteed());
+            let Answer::Refuted(refutation) = &of.answer else { continue };
+            if of.test != Test::Simulation {
+                assert_eq!(before.tasks[task], *of);
+                continue;
+            }
+            let missed = simulate(&refutation.apply(&host)).expect("the host is valid");
+            assert!(missed.tasks[task.0].jobs.missed > 0, "{task:?}: {refutation:?}\n{host:#?}");
+        }
+    }
+    println!("unknown: {unknown} of the analysis, {open} after the search");
+    assert!(open < unknown, "{open} of {unknown}");
+}
+
+/// A guest without a budget has no answer, and is none.
+#[test]
+fn best_effort_budgets_are_left_alone() {
+    let mut host = pooled(1, ms(1), policy("rtds"));
+    let spare = vm(&mut host, UnitParams { best_effort: true, ..UnitParams::default() });
+    hog(&mut host, spare, 1);
+    assert!(answers(&host).vcpus.values().all(|of| !matches!(of.answer, Answer::Refuted(_))));
+}
