@@ -9,7 +9,7 @@ use punctual_sched::{Duration, registry};
 
 use super::error::Error;
 use super::exit;
-use super::input::{HostFile, PolicyName};
+use super::input::{PolicyName, read_foreign};
 use super::output::{OutFile, Ui};
 
 /// Make a host file of libvirt's domain XML, what xl prints, rt-app's workloads or CARTS's systems.
@@ -71,8 +71,9 @@ enum UnitName {
 
 /// Runs `punctual import`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let files = HostFile::read_all(&args.files)?;
-    let files: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), f.bytes())).collect();
+    let files = read_foreign(&args.files)?;
+    let files: Vec<(&str, &[u8])> =
+        files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
     let policy = match &args.policy {
         Some(name) => Some(registry::find(name).ok_or_else(|| no_policy(name))?),
         None => None,

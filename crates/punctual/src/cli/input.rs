@@ -204,6 +204,15 @@ fn begin(text: &[u8]) -> [Option<u8>; 2] {
     [characters.next(), characters.next()]
 }
 
+/// The name in errors and the bytes of each file of another program, in whatever format; `-` is standard
+/// input.
+///
+/// # Errors
+/// When one cannot be read.
+pub(super) fn read_foreign(paths: &[PathBuf]) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    paths.iter().map(|path| read(path, HOST_BYTES_MAX)).collect()
+}
+
 /// A file with what `--json` printed, and its name in errors; `-` is standard input.
 ///
 /// # Errors
