@@ -126,6 +126,7 @@ impl Reader<'_> {
             vcpus,
             tasks,
             helpers: Helpers::default(),
+            attach: None,
             place: here,
         });
         let this = Owner::Domain(self.draft.domains.len() - 1);

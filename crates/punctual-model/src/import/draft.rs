@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use punctual_sched::Duration;
+use punctual_sched::{Duration, UnitParams, fixed_priority};
 use toml_edit::Value;
 
 use super::input::Input;
+use super::settings::Settings;
 use crate::file::UNITS_MAX;
 use crate::file::source::Place;
 use crate::host::Cost;
@@ -44,7 +45,28 @@ pub(super) struct DomainDraft {
     pub(super) vcpus: Vec<UnitDraft>,
     pub(super) tasks: Vec<TaskDraft>,
     pub(super) helpers: Helpers,
+    /// The domain of libvirt that `attach` names.
+    pub(super) attach: Option<String>,
     pub(super) place: Place,
+}
+
+impl DomainDraft {
+    /// A task of a pool as a best-effort domain of one vCPU.
+    pub(super) fn of_task(mut task: TaskDraft, pool: usize) -> Self {
+        let affinity = task.unit.affinity.take();
+        let weight = task.unit.weight.take();
+        task.unit.priority = None;
+        DomainDraft {
+            name: task.name.clone(),
+            owner: Owner::Pool(pool),
+            guest: fixed_priority::NAME,
+            vcpus: vec![UnitDraft { affinity, weight, best_effort: true, ..UnitDraft::default() }],
+            place: task.place,
+            tasks: vec![task],
+            helpers: Helpers::default(),
+            attach: None,
+        }
+    }
 }
 
 /// Threads of the domain that are no vCPUs.
@@ -75,6 +97,23 @@ pub(super) struct UnitDraft {
     pub(super) extratime: Option<bool>,
     /// Ascending; of the machine, in a domain of its vCPUs.
     pub(super) affinity: Option<Vec<usize>>,
+    /// Below all others; of a vCPU in a pool.
+    pub(super) best_effort: bool,
+}
+
+impl UnitDraft {
+    /// The names of the parameters that are given and that a policy may read.
+    pub(super) fn given(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            (UnitParams::BUDGET, self.budget.is_some()),
+            (UnitParams::PERIOD, self.period.is_some()),
+            (UnitParams::PRIORITY, self.priority.is_some()),
+            (UnitParams::WEIGHT, self.weight.is_some()),
+            (UnitParams::CAP_PERCENT, self.cap_percent.is_some()),
+            (UnitParams::EXTRATIME, self.extratime.is_some()),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
 }
 
 /// A task; what it does and its parameters as a unit.
@@ -110,6 +149,25 @@ impl HostDraft {
         let (processors, options, tasks) = (Vec::new(), Vec::new(), Vec::new());
         self.pools.push(PoolDraft { name: name.into(), processors, policy, options, tasks, place });
         self.pools.len() - 1
+    }
+
+    /// Gives the machine the chosen number of processors. Otherwise it has those that are named, and at least
+    /// one; with `at_least`, nothing lists all of them, and the number is noted as a guess.
+    pub(super) fn size(&mut self, input: &mut Input, settings: &Settings<'_>, at_least: Option<usize>) {
+        if let Some(processors) = settings.processors {
+            self.processors = self.processors.max(processors);
+            return;
+        }
+        if self.processors == 0 {
+            self.processors = at_least.unwrap_or(1).max(1);
+        }
+        if at_least.is_some() {
+            let text = format!(
+                "nothing says how many processors the machine has; taken as {} (--processors)",
+                self.processors
+            );
+            input.note(Place::TOP, text);
+        }
     }
 
     /// Makes the machine large enough for the processors of these numbers.

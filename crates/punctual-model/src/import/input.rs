@@ -157,6 +157,11 @@ impl Input {
                 self.error(place, message, expected);
                 return None;
             };
+            if first > last {
+                let message = format!("{what} is {:?}", shorten(text));
+                self.error(place, message, format!("expected {last}-{first}: ranges ascend"));
+                return None;
+            }
             for n in first..=last {
                 if without {
                     set.remove(&n)

@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::draft::HostDraft;
+use super::input::{Input, shorten};
+use crate::file::source::Place;
+
 /// Names given so far in one table.
 #[derive(Default)]
 pub(super) struct Names {
@@ -25,6 +29,31 @@ impl Names {
             *next += 1;
         }
         given
+    }
+}
+
+/// Gives everything in the draft a name that a host file takes, with a note for each that is another one.
+pub(super) fn adapt(input: &mut Input, draft: &mut HostDraft) {
+    let mut names = Names::default();
+    let mut rename = |names: &mut Names, name: &mut String, place: Place| {
+        let given = names.give(name);
+        if given != *name {
+            input.note(place, format!("the name {:?} becomes {given}", shorten(name)));
+            *name = given;
+        }
+    };
+    for pool in &mut draft.pools {
+        rename(&mut names, &mut pool.name, pool.place);
+    }
+    for domain in &mut draft.domains {
+        rename(&mut names, &mut domain.name, domain.place);
+    }
+    let pools = draft.pools.iter_mut().map(|pool| &mut pool.tasks);
+    for tasks in pools.chain(draft.domains.iter_mut().map(|domain| &mut domain.tasks)) {
+        let mut names = Names::default();
+        for task in tasks {
+            rename(&mut names, &mut task.name, task.place);
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use toml_edit::{Decor, DocumentMut, Table};
 
 use super::draft::{DomainDraft, Helpers, HostDraft, Owner, PoolDraft, TaskDraft, UnitDraft, WorkDraft};
-use super::names::Names;
 use crate::file::host::write::cost_value;
 use crate::file::source::Place;
 use crate::file::writer::{Keys, inline, named, number, numbered, numbers, table, time};
@@ -27,9 +26,8 @@ impl Written {
 pub(super) fn write(draft: &HostDraft, name: &str, heading: &str) -> Written {
     // Of `[machine]`, which comes from no place of its own.
     let mut places = vec![Place::default()];
-    let mut names = Names::default();
-    let pools: Vec<String> = draft.pools.iter().map(|pool| names.give(&pool.name)).collect();
-    let domains: Vec<String> = draft.domains.iter().map(|domain| names.give(&domain.name)).collect();
+    let pools: Vec<String> = draft.pools.iter().map(|pool| pool.name.clone()).collect();
+    let domains: Vec<String> = draft.domains.iter().map(|domain| domain.name.clone()).collect();
     let mut keys: Keys = vec![("name", name.replace(char::is_control, " ").into())];
     keys.extend(draft.duration.map(|duration| ("duration", time(duration))));
     let mut root = table(keys);
@@ -81,6 +79,9 @@ fn domain(domain: &DomainDraft, keys: Keys, places: &mut Vec<Place>) -> Table {
     if !helpers.is_empty() {
         table.insert("helpers", inline(helpers).into());
     }
+    if let Some(name) = &domain.attach {
+        table.insert("attach", inline(vec![("libvirt", name.as_str().into())]).into());
+    }
     table.insert("task", named(tasks(&domain.tasks, places)));
     table
 }
@@ -97,9 +98,8 @@ fn helpers(helpers: &Helpers) -> Keys {
 }
 
 fn tasks(tasks: &[TaskDraft], places: &mut Vec<Place>) -> Vec<(String, Table)> {
-    let mut names = Names::default();
     places.extend(tasks.iter().map(|task| task.place));
-    tasks.iter().map(|one| (names.give(&one.name), table(task(one)))).collect()
+    tasks.iter().map(|one| (one.name.clone(), table(task(one)))).collect()
 }
 
 fn task(task: &TaskDraft) -> Keys {
@@ -137,6 +137,7 @@ fn unit_params(unit: &UnitDraft) -> Keys {
         unit.weight.map(|weight| ("weight", number(weight))),
         unit.cap_percent.map(|cap| ("cap_percent", number(cap))),
         unit.extratime.map(|flag| ("extratime", flag.into())),
+        unit.best_effort.then(|| ("best_effort", true.into())),
         unit.affinity.as_ref().map(|list| ("affinity", numbers(list.iter().copied()))),
     ];
     given.into_iter().flatten().collect()

@@ -79,7 +79,8 @@ pub(super) fn elements<'a, 'i>(node: Node<'a, 'i>) -> impl Iterator<Item = Node<
     node.children().filter(Node::is_element)
 }
 
-/// The text in an element.
-pub(super) fn text<'a>(node: Node<'a, '_>) -> &'a str {
-    node.text().unwrap_or_default().trim()
+/// The text in an element, without comments in it.
+pub(super) fn text(node: Node<'_, '_>) -> String {
+    let parts: String = node.children().filter(Node::is_text).filter_map(|part| part.text()).collect();
+    parts.trim().to_string()
 }

@@ -59,6 +59,7 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
             vcpus,
             tasks: Vec::new(),
             helpers: Helpers::default(),
+            attach: None,
             place,
         });
     }
