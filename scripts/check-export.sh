@@ -50,7 +50,7 @@ for host in examples/*.toml; do
     fi
     for keep in budget priority; do
         out="$work/$(basename "$host" .toml)-$keep"
-        for to in xl xen libvirt systemd qemu; do
+        for to in xl xen libvirt virsh systemd qemu; do
             "$punctual" export "$host" --to "$to" --keep "$keep" --output "$out/$to" >/dev/null 2>&1
         done
         for xml in "$out"/libvirt/*.xml; do
@@ -77,7 +77,7 @@ for host in examples/*.toml; do
                 fail "$drop_in: $(cat "$work/said")"
             if grep -F "$unit" "$work/said" >&2; then fail "$drop_in: systemd complains"; fi
         done
-        shellcheck --severity=style "$out"/xl/apply.sh "$out"/xen/apply.sh \
+        shellcheck --severity=style "$out"/xl/apply.sh "$out"/xen/apply.sh "$out"/virsh/virsh.sh \
             "$out"/qemu/*.sh ||
             fail "$out: shellcheck complains"
     done

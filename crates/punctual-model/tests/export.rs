@@ -7,6 +7,7 @@ use punctual_model::export::{Export, Keep, Target, export};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::host::Parent;
 use punctual_model::import::{Format, Settings, import};
+use punctual_model::index::PoolIx;
 use punctual_sched::UnitParams;
 
 /// Something of everything: three policies, two pools, a free processor, budgets that no target takes as they
@@ -269,6 +270,8 @@ proptest! {
         let files: Vec<(&str, &[u8])> =
             made.files.iter().map(|f| (f.name.as_str(), f.text.as_bytes())).collect();
         let settings = Settings { processors: Some(before.processors), ..Settings::default() };
+        // Weights before and after, with the pool: only their proportions are kept.
+        let mut weights: Vec<(PoolIx, u64, u64)> = Vec::new();
         let after = import(Format::Libvirt, &files, &settings).unwrap_or_else(|e| panic!("{e}")).host;
         for domain in &before.domains {
             let (was, is) = (units(&before, &domain.name), units(&after, &domain.name));
@@ -290,10 +293,23 @@ proptest! {
                         // 100 % of a processor is no limit of a vCPU.
                         let cap = was.cap_percent.filter(|cap| *cap < 100);
                         prop_assert_eq!(cap, is.cap_percent);
+                        let weight = |params: &UnitParams| u64::from(params.weight.unwrap_or(256));
+                        weights.push((before.pool_of(domain.parent), weight(was), weight(is)));
                     }
                     _ => {}
                 }
             }
+        }
+        let is_exact = |pool: PoolIx| {
+            let inside = |name: &str| {
+                let domain = before.domains.iter().find(|d| d.name == name);
+                domain.is_some_and(|d| before.pool_of(d.parent) == pool)
+            };
+            !made.losses.iter().any(|loss| loss.field == "weight" && inside(&loss.item))
+        };
+        for (pool, was, is) in &weights {
+            let (_, other_was, other_is) = weights.iter().find(|(other, ..)| other == pool).expect("itself");
+            prop_assert!(!is_exact(*pool) || was * other_is == other_was * is, "{weights:?}");
         }
     }
 

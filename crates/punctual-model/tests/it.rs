@@ -6,5 +6,6 @@ mod export;
 mod host_file;
 mod import;
 mod malformed;
+mod meaning;
 mod schema;
 mod xen;

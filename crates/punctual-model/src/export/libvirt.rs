@@ -3,7 +3,7 @@
 //! Names and limits: <https://libvirt.org/formatdomain.html#cpu-tuning>; the schema `domaincommon.rng` and
 //! the parser `src/conf/domain_conf.c` judge the output in `scripts/check-export.sh`.
 
-use super::linux::{BudgetMeans, LinuxPool, LinuxScheduling};
+use super::linux::{BudgetMeans, GroupWeight, LinuxPool, LinuxScheduling, group_weights};
 use super::loss::Losses;
 use super::quota::{Quota, percent, quota};
 use super::target::{ExportFile, Keep};
@@ -11,7 +11,7 @@ use super::text::{cpu_list, sentence, xml, xml_comment};
 use super::units::domains;
 use crate::host::{Domain, Host};
 use crate::index::PoolIx;
-use crate::live::HelperPolicy;
+use crate::live::{Attach, Backend, HelperPolicy};
 use crate::text::printable;
 
 /// What both versions of cgroups take as a weight (version 1: 2 to 262144, version 2: 1 to 10000).
@@ -23,15 +23,92 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportF
         .collect();
     losses.add_tasks(host, "libvirt manages virtual machines only; the export for systemd has tasks");
     losses.add_nested(host);
-    domains(host).map(|(domain, PoolIx(pool))| file(host, domain, &pools[pool], losses)).collect()
+    losses.add_drivers(host);
+    let settings = settings(host, &pools, losses);
+    settings.iter().map(|one| file(host, one, losses)).collect()
 }
 
-fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> ExportFile {
+/// The name of a domain in libvirt.
+pub(super) fn libvirt_name(domain: &Domain) -> &str {
+    match &domain.live.backend {
+        Backend::Attach(Attach::Libvirt(name)) => name,
+        Backend::Attach(_) | Backend::Default | Backend::Vm(_) | Backend::Process(_) => &domain.name,
+    }
+}
+
+/// What libvirt has of a domain's scheduling.
+pub(super) struct DomainSettings<'a> {
+    pub(super) domain: &'a Domain,
+    pub(super) pool: &'a LinuxPool<'a>,
+    /// Of each vCPU.
+    pub(super) rules: Vec<LinuxScheduling>,
+    /// The domain's weight.
+    pub(super) shares: Option<u32>,
+    /// Of each vCPU.
+    pub(super) quota: Option<Quota>,
+    /// Of the helper threads.
+    pub(super) helpers: Vec<usize>,
+}
+
+/// The settings of each domain, in the order of the host file.
+pub(super) fn settings<'a>(
+    host: &'a Host,
+    pools: &'a [LinuxPool<'a>],
+    losses: &mut Losses,
+) -> Vec<DomainSettings<'a>> {
+    let mut all = Vec::new();
+    for (domain, PoolIx(ix)) in domains(host) {
+        let pool = &pools[ix];
+        let vcpus = host.vcpus[domain.vcpus.clone()].iter();
+        let rules: Vec<LinuxScheduling> = vcpus.map(|v| pool.rule(&v.name, &v.params, losses)).collect();
+        let quota = quota_of(domain, &rules, losses);
+        let helpers = pool.helpers(domain, losses).to_vec();
+        all.push((ix, DomainSettings { domain, pool, rules, shares: None, quota, helpers }));
+    }
+    for ix in 0..pools.len() {
+        let members = || all.iter().filter(|(pool, _)| *pool == ix).map(|(_, one)| one);
+        let groups: Vec<Vec<LinuxScheduling>> = members().map(|one| one.rules.clone()).collect();
+        let weights = group_weights(&groups, &SHARES);
+        for (one, weight) in members().zip(&weights) {
+            weight_losses(one.domain, &one.rules, *weight, losses);
+        }
+        let members = all.iter_mut().filter(|(pool, _)| *pool == ix).map(|(_, one)| one);
+        members.zip(weights).for_each(|(one, weight)| one.shares = weight.map(|group| group.weight));
+    }
+    all.into_iter().map(|(_, one)| one).collect()
+}
+
+/// What is lost of the weights of a domain's vCPUs.
+fn weight_losses(
+    domain: &Domain,
+    rules: &[LinuxScheduling],
+    weight: Option<GroupWeight>,
+    losses: &mut Losses,
+) {
+    if rules.windows(2).any(|pair| weight_of(pair[0]) != weight_of(pair[1])) {
+        let why =
+            "libvirt has one weight for a domain, which its vCPUs have in equal parts: the sum of theirs";
+        losses.add(&domain.name, "weight", why);
+    }
+    if let Some(GroupWeight { weight, sum, is_exact: false }) = weight {
+        let why = format!("{sum} is written as {weight}: cgroups take 2 to 10000");
+        losses.add(&domain.name, "weight", why);
+    }
+}
+
+fn weight_of(rule: LinuxScheduling) -> Option<u32> {
+    match rule {
+        LinuxScheduling::Fair { weight, .. } => weight,
+        LinuxScheduling::Budget { .. } | LinuxScheduling::Fifo(_) | LinuxScheduling::RoundRobin => None,
+    }
+}
+
+fn file(host: &Host, settings: &DomainSettings<'_>, losses: &mut Losses) -> ExportFile {
+    let DomainSettings { domain, pool, rules, .. } = settings;
     let vcpus = &host.vcpus[domain.vcpus.clone()];
-    let rules: Vec<LinuxScheduling> = vcpus.iter().map(|v| pool.rule(&v.name, &v.params, losses)).collect();
     let mut tune = Vec::new();
-    tune.extend(shares(domain, &rules, losses).map(|n| format!("<shares>{n}</shares>")));
-    if let Some(Quota { quota_us, period_us, .. }) = quota_of(domain, &rules, losses) {
+    tune.extend(settings.shares.map(|n| format!("<shares>{n}</shares>")));
+    if let Some(Quota { quota_us, period_us, .. }) = settings.quota {
         tune.push(format!("<period>{period_us}</period>"));
         tune.push(format!("<quota>{quota_us}</quota>"));
     }
@@ -39,7 +116,7 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
         let list = cpu_list(&pool.processors(&vcpu.params));
         tune.push(format!("<vcpupin vcpu='{n}' cpuset='{list}'/>"));
     }
-    tune.push(format!("<emulatorpin cpuset='{}'/>", cpu_list(pool.helpers(domain))));
+    tune.push(format!("<emulatorpin cpuset='{}'/>", cpu_list(&settings.helpers)));
     for (n, rule) in rules.iter().enumerate() {
         match rule {
             LinuxScheduling::Fifo(priority) => {
@@ -67,7 +144,7 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
         text += &xml_comment(&format!("NOT AS IN THE HOST FILE: {}", sentence(loss)));
         text.push('\n');
     }
-    text += &format!("<domain type='kvm'>\n  <name>{}</name>\n", xml(&domain.name));
+    text += &format!("<domain type='kvm'>\n  <name>{}</name>\n", xml(libvirt_name(domain)));
     let all = cpu_list(&pool.pool.processors);
     text += &format!("  <vcpu placement='static' cpuset='{all}'>{}</vcpu>\n  <cputune>\n", vcpus.len());
     for line in tune {
@@ -102,31 +179,6 @@ pub fn vhost_user(port: &VhostUserPort<'_>) -> String {
         address.unwrap_or_default(),
         xml(port.socket),
     )
-}
-
-/// One number for the domain: weights of single vCPUs do not exist.
-fn shares(domain: &Domain, rules: &[LinuxScheduling], losses: &mut Losses) -> Option<u32> {
-    let weights: Vec<u32> = rules
-        .iter()
-        .filter_map(|rule| match rule {
-            LinuxScheduling::Fair { weight, .. } => *weight,
-            _ => None,
-        })
-        .collect();
-    let most = *weights.iter().max()?;
-    if weights.len() < rules.len() || weights.iter().any(|w| *w != most) {
-        losses.add(
-            &domain.name,
-            "weight",
-            "libvirt has one weight for all vCPUs of a domain: the greatest \
-                                            applies",
-        );
-    }
-    let shares = most.clamp(*SHARES.start(), *SHARES.end());
-    if shares != most {
-        losses.add(&domain.name, "weight", format!("{most} is written as {shares}: cgroups take 2 to 10000"));
-    }
-    Some(shares)
 }
 
 /// One quota for each of the domain's vCPUs.

@@ -1,5 +1,7 @@
 //! What Linux makes of a pool's policy: the part that libvirt, systemd and QEMU exports share.
 
+use std::ops::RangeInclusive;
+
 use punctual_sched::registry::{LinuxClass, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
@@ -38,7 +40,8 @@ pub(super) enum LinuxScheduling {
     RoundRobin,
     /// The fair class.
     Fair {
-        /// Share in proportion to the others' weights; Credit's 256 is the ordinary one.
+        /// Share of this unit in proportion to the others' weights; Credit's 256 is the ordinary one. `None`:
+        /// the pool has no weights.
         weight: Option<u32>,
         /// Limit in percent of one processor.
         cap_percent: Option<u32>,
@@ -97,11 +100,11 @@ impl<'a> LinuxPool<'a> {
                 match means {
                     BudgetMeans::Quota => {
                         "priorities are lost, because Linux does not throttle real-time threads; \
-                         exporting priorities instead drops the budgets"
+                         `--keep priority` keeps them and drops the budgets"
                     }
                     BudgetMeans::Deadline => {
                         "priorities are lost, because SCHED_DEADLINE orders threads by deadline; \
-                         exporting priorities instead drops the budgets"
+                         `--keep priority` keeps them and drops the budgets"
                     }
                 },
             );
@@ -110,8 +113,8 @@ impl<'a> LinuxPool<'a> {
             losses.add(
                 name,
                 "budget",
-                "budgets are lost, because SCHED_FIFO has none; exporting budgets instead drops the \
-                 priorities",
+                "budgets are lost, because SCHED_FIFO has none; `--keep budget` keeps them and drops \
+                 the priorities",
             );
         }
         if !self.budgets && self.levels.len() > usize::from(FIFO_TOP) {
@@ -142,7 +145,12 @@ impl<'a> LinuxPool<'a> {
                            it and units with quota left";
                 losses.add(item, UnitParams::BEST_EFFORT, why);
             }
-            return LinuxScheduling::Fair { weight: None, cap_percent: None };
+            if !self.is_fair() {
+                return LinuxScheduling::Fair { weight: None, cap_percent: None };
+            }
+            let why = "it is no longer below the others: Linux's fair class gives it the smallest weight";
+            losses.add(item, UnitParams::BEST_EFFORT, why);
+            return LinuxScheduling::Fair { weight: Some(1), cap_percent: None };
         }
         if self.budgets {
             if policy.extratime(params) {
@@ -159,21 +167,78 @@ impl<'a> LinuxPool<'a> {
         if policy.linux.class == LinuxClass::RoundRobin {
             return LinuxScheduling::RoundRobin;
         }
+        let default = || policy.unit_param(UnitParams::WEIGHT)?.default_count().map(|weight| weight as u32);
         LinuxScheduling::Fair {
-            weight: params.weight.filter(|_| policy.reads(UnitParams::WEIGHT)),
+            weight: params.weight.or_else(default).filter(|_| policy.reads(UnitParams::WEIGHT)),
             cap_percent: params.cap_percent.filter(|&cap| policy.reads(UnitParams::CAP_PERCENT) && cap > 0),
         }
     }
 
+    /// Are the pool's units threads of the fair class, with weights or without?
+    fn is_fair(&self) -> bool {
+        let class = self.pool.policy.info.linux.class;
+        !self.budgets && self.levels.is_empty() && class != LinuxClass::RoundRobin
+    }
+
     /// The machine's processors for the threads of a domain that are no vCPUs.
-    pub(super) fn helpers<'d>(&'d self, domain: &'d Domain) -> &'d [usize] {
-        domain.live.helpers.processors.as_deref().unwrap_or(&self.free)
+    pub(super) fn helpers<'d>(&'d self, domain: &'d Domain, losses: &mut Losses) -> &'d [usize] {
+        let given = domain.live.helpers.processors.as_deref();
+        if given.is_none() && self.free == self.pool.processors {
+            let why = "every processor is in a pool, so the helper threads run on the pool's own, beside the \
+                       vCPUs; leave a processor out of the pools, or give the domain `helpers`";
+            losses.add(&domain.name, "helpers", why);
+        }
+        given.unwrap_or(&self.free)
     }
 
     /// The machine's processors for a unit.
     pub(super) fn processors(&self, params: &UnitParams) -> Vec<usize> {
         processors(self.pool, params.affinity.as_ref())
     }
+}
+
+/// The weight of a group of units in a control group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GroupWeight {
+    /// Within the target's limits.
+    pub(super) weight: u32,
+    /// The sum of the units' weights.
+    pub(super) sum: u64,
+    /// Are the proportions to the other groups kept exactly?
+    pub(super) is_exact: bool,
+}
+
+/// The weights of the groups of a pool, each of which is its units' weights together. All are multiplied by
+/// the same number if that brings them within `limits`. `None` for a group without a fair unit that has a
+/// weight, and for all of them if they are alike.
+pub(super) fn group_weights(
+    groups: &[Vec<LinuxScheduling>],
+    limits: &RangeInclusive<u32>,
+) -> Vec<Option<GroupWeight>> {
+    let weight = |rule: &LinuxScheduling| match rule {
+        LinuxScheduling::Fair { weight, .. } => weight.map(u64::from),
+        LinuxScheduling::Budget { .. } | LinuxScheduling::Fifo(_) | LinuxScheduling::RoundRobin => None,
+    };
+    let sum = |rules: &Vec<LinuxScheduling>| rules.iter().map(weight).sum::<Option<u64>>();
+    let sums: Vec<Option<u64>> = groups.iter().map(sum).collect();
+    let given = || sums.iter().flatten().copied();
+    let (Some(least), Some(most)) = (given().min(), given().max()) else { return vec![None; sums.len()] };
+    let (low, high) = (u64::from(*limits.start()), u64::from(*limits.end()));
+    // Multiplied while that keeps the greatest within the limits, else scaled down to it.
+    let times = low.div_ceil(least.max(1)).max(1);
+    let (times, over) = match (most.saturating_mul(times) <= high, most > high) {
+        (true, _) => (times, 1),
+        (false, true) => (high, most),
+        (false, false) => (1, 1),
+    };
+    let group = |sum: u64| {
+        let product = u128::from(sum) * u128::from(times);
+        let rounded = (product + u128::from(over / 2)) / u128::from(over);
+        let weight = rounded.clamp(u128::from(low), u128::from(high)) as u32;
+        let is_exact = u128::from(weight) * u128::from(over) == product;
+        GroupWeight { weight, sum, is_exact }
+    };
+    sums.into_iter().map(|sum| sum.map(group)).collect()
 }
 
 /// The unit's budget and period under a policy that keeps budgets.

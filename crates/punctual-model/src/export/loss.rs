@@ -57,6 +57,18 @@ impl Losses {
         }
     }
 
+    /// Adds the driver domains of networks: a live run makes them switches, not virtual machines.
+    pub(super) fn add_drivers(&mut self, host: &Host) {
+        for network in &host.networks {
+            let why = format!(
+                "it drives the network `{}`, as a virtual machine here; where `punctual switch` does, leave it \
+                 out",
+                network.name
+            );
+            self.add(&host.domains[network.driver.0].name, "driver", why);
+        }
+    }
+
     /// Adds the tasks that are directly in a pool, for tools that know only virtual machines.
     pub(super) fn add_tasks(&mut self, host: &Host, why: &str) {
         for (i, pool) in host.pools.iter().enumerate() {

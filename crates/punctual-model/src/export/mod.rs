@@ -13,6 +13,7 @@ mod systemd;
 mod target;
 mod text;
 mod units;
+mod virsh;
 mod xl;
 
 use serde::Serialize;
@@ -43,6 +44,7 @@ pub fn export(host: &Host, target: Target, keep: Keep) -> Export {
         Target::Xl => xl::files(host, xl::Schedulers::Own, &mut losses),
         Target::Xen => xl::files(host, xl::Schedulers::Punctual, &mut losses),
         Target::Libvirt => libvirt::files(host, keep, &mut losses),
+        Target::Virsh => virsh::files(host, keep, &mut losses),
         Target::Systemd => systemd::files(host, keep, &mut losses),
         Target::Qemu => qemu::files(host, keep, &mut losses),
     };

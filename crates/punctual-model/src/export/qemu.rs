@@ -28,6 +28,7 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportF
         .collect();
     losses.add_tasks(host, "QEMU runs virtual machines only; the export for systemd has tasks");
     losses.add_nested(host);
+    losses.add_drivers(host);
     domains(host).map(|(domain, PoolIx(pool))| file(host, domain, &pools[pool], losses)).collect()
 }
 
@@ -46,8 +47,8 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
         format!("usage: sh {name}.sh [QEMU OPTION ...]   accelerator, memory, disks, devices, as root"),
         "Its QMP socket and process id are in $PUNCTUAL_RUN, by default /run/punctual.".into(),
     ];
+    let helpers = helpers(pool, domain, losses);
     let head = header(host, &format!("Domain {name}"), &usage, losses.of_domain(host, domain));
-    let helpers = helpers(pool, domain);
     let machine = match &domain.live.backend {
         Backend::Vm(vm) => machine(vm),
         Backend::Default | Backend::Process(_) | Backend::Attach(_) => String::new(),
@@ -84,8 +85,8 @@ fi
 }
 
 /// The command for a helper thread, which may end in the meantime.
-fn helpers(pool: &LinuxPool, domain: &Domain) -> String {
-    let pin = format!("taskset -p -c {} \"$tid\"", cpu_list(pool.helpers(domain)));
+fn helpers(pool: &LinuxPool, domain: &Domain, losses: &mut Losses) -> String {
+    let pin = format!("taskset -p -c {} \"$tid\"", cpu_list(pool.helpers(domain, losses)));
     match domain.live.helpers.policy {
         HelperPolicy::Other { nice: 0 } => pin,
         HelperPolicy::Other { nice } => format!("{pin} && renice -n {nice} -p \"$tid\""),

@@ -58,9 +58,19 @@ impl Quota {
     /// How budget and period were changed, for a loss.
     pub(super) fn why(&self, budget: Duration, period: Duration) -> String {
         let Quota { quota_us, period_us, .. } = self;
+        let gap_us = period_us - quota_us;
+        let is_longer = u128::from(gap_us) * 1_000 > (period - budget).as_ns().into();
+        let longer = is_longer.then(|| {
+            format!(
+                "; with its quota used up a unit waits for {gap_us} us, longer than {} before, so deadlines \
+                 that were guaranteed may no longer be",
+                period - budget
+            )
+        });
+        let longer = longer.unwrap_or_default();
         format!(
             "{budget} in every {period} is written as {quota_us} us in every {period_us} us: Linux takes \
-             whole microseconds, quotas from 1 ms and periods from 1 ms to 1 s"
+             whole microseconds, quotas from 1 ms and periods from 1 ms to 1 s{longer}"
         )
     }
 }

@@ -5,7 +5,7 @@
 
 use punctual_sched::{Duration, UnitParams};
 
-use super::linux::{BudgetMeans, LinuxPool, LinuxScheduling};
+use super::linux::{BudgetMeans, GroupWeight, LinuxPool, LinuxScheduling, group_weights};
 use super::loss::{Loss, Losses};
 use super::quota::{Quota, percent, quota};
 use super::target::{ExportFile, Keep};
@@ -24,11 +24,12 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportF
         .collect();
     losses.add_nested(host);
     let mut files = Vec::new();
+    let mut services: Vec<Service> = Vec::new();
     for (i, pool) in pools.iter().enumerate() {
         for (_, task) in host.tasks_of(Parent::Pool(PoolIx(i))) {
             let item = task_name(pool.pool, &task.name);
-            let unit = format!("{}.{}", pool.pool.name, task.name);
-            files.push(drop_in(host, &unit, pool, &[(item.clone(), &task.params)], &item, losses));
+            let name = format!("{}.{}", pool.pool.name, task.name);
+            services.push(Service::new(name, (i, pool), vec![(item.clone(), &task.params)], item, losses));
         }
     }
     for (domain, PoolIx(pool)) in domains(host) {
@@ -37,35 +38,63 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportF
         if domain.live.helpers != Helpers::default() {
             losses.add(&domain.name, "helpers", "helper threads belong to the service and have its settings");
         }
-        files.push(drop_in(host, &domain.name, &pools[pool], &units, &domain.name, losses));
+        let name = domain.name.clone();
+        services.push(Service::new(name.clone(), (pool, &pools[pool]), units, name, losses));
     }
+    for ix in 0..pools.len() {
+        let members = || services.iter().filter(|service| service.ix == ix);
+        let groups: Vec<Vec<LinuxScheduling>> = members().map(|service| service.rules.clone()).collect();
+        let weights = group_weights(&groups, &WEIGHTS);
+        let members = services.iter_mut().filter(|service| service.ix == ix);
+        members.zip(weights).for_each(|(service, weight)| service.weight = weight);
+    }
+    files.extend(services.iter().map(|service| drop_in(host, service, losses)));
     files
 }
 
+/// A service and what it becomes.
+struct Service<'a> {
+    name: String,
+    /// Its pool's index.
+    ix: usize,
+    pool: &'a LinuxPool<'a>,
+    /// Names and parameters.
+    units: Vec<(String, &'a UnitParams)>,
+    rules: Vec<LinuxScheduling>,
+    weight: Option<GroupWeight>,
+    /// The domain or task.
+    item: String,
+}
+
+impl<'a> Service<'a> {
+    fn new(
+        name: String,
+        (ix, pool): (usize, &'a LinuxPool<'a>),
+        units: Vec<(String, &'a UnitParams)>,
+        item: String,
+        losses: &mut Losses,
+    ) -> Self {
+        let rules = units.iter().map(|(name, params)| pool.rule(name, params, losses)).collect();
+        Service { name, ix, pool, units, rules, weight: None, item }
+    }
+}
+
 /// The settings of one service: its units share what the service gets.
-fn drop_in(
-    host: &Host,
-    service: &str,
-    pool: &LinuxPool,
-    units: &[(String, &UnitParams)],
-    item: &str,
-    losses: &mut Losses,
-) -> ExportFile {
-    let rules: Vec<LinuxScheduling> =
-        units.iter().map(|(name, params)| pool.rule(name, params, losses)).collect();
+fn drop_in(host: &Host, service: &Service<'_>, losses: &mut Losses) -> ExportFile {
+    let Service { name, pool, units, rules, item, .. } = service;
     let mut keys = vec![format!("AllowedCPUs={}", cpu_list(&pool.pool.processors))];
     keys.extend(affinity(pool, units, item, losses));
-    keys.extend(class(&rules, item, losses));
-    keys.extend(weight(&rules, item, losses).map(|n| format!("CPUWeight={n}")));
-    keys.extend(quota_keys(&rules, item, losses));
+    keys.extend(class(rules, item, losses));
+    keys.extend(weight(service, losses).map(|n| format!("CPUWeight={n}")));
+    keys.extend(quota_keys(rules, item, losses));
     let own = |loss: &&Loss| {
         let unit = units.iter().any(|(name, _)| *name == loss.item);
-        unit || loss.item == item || loss.item == pool.pool.name
+        unit || loss.item == *item || loss.item == pool.pool.name
     };
-    let usage = [format!("Install as /etc/systemd/system/{service}.service.d/50-punctual.conf")];
+    let usage = [format!("Install as /etc/systemd/system/{name}.service.d/50-punctual.conf")];
     let text = header(host, &format!("Scheduling of {item}"), &usage, losses.list.iter().filter(own));
     let text = format!("{text}\n[Service]\n{}\n", keys.join("\n"));
-    ExportFile { name: format!("{service}.service.d/50-punctual.conf"), text }
+    ExportFile { name: format!("{name}.service.d/50-punctual.conf"), text }
 }
 
 /// Where the process may run if that is less than the pool.
@@ -104,20 +133,16 @@ fn class(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Vec<Stri
     }
 }
 
-fn weight(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Option<u32> {
-    let weights = rules.iter().filter_map(|rule| match rule {
-        LinuxScheduling::Fair { weight, .. } => *weight,
-        _ => None,
-    });
-    let most = weights.max()?;
-    let weight = most.clamp(*WEIGHTS.start(), *WEIGHTS.end());
-    if weight != most {
-        losses.add(item, "weight", format!("{most} is written as {weight}: systemd takes 1 to 10000"));
+/// The weight of the service: those of its units together.
+fn weight(service: &Service<'_>, losses: &mut Losses) -> Option<u32> {
+    let GroupWeight { weight, sum, is_exact } = service.weight?;
+    if !is_exact {
+        let why = format!("{sum} is written as {weight}: systemd takes 1 to 10000");
+        losses.add(&service.item, "weight", why);
     }
-    let same =
-        |rule: &LinuxScheduling| matches!(rule, LinuxScheduling::Fair { weight: Some(w), .. } if *w == most);
-    if !rules.iter().all(same) || rules.len() > 1 {
-        losses.add(item, "weight", "the service has one weight, not one for each vCPU");
+    if service.rules.len() > 1 {
+        let why = "the service has one weight, the sum of its vCPUs', which they have in equal parts";
+        losses.add(&service.item, "weight", why);
     }
     Some(weight)
 }

@@ -14,6 +14,8 @@ pub enum Target {
     Xen,
     /// Parts of libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
     Libvirt,
+    /// virsh commands for what libvirt runs (virsh(1)).
+    Virsh,
     /// Drop-ins for service units (systemd.exec(5), systemd.resource-control(5)).
     Systemd,
     /// Scripts that start QEMU and set its vCPU threads with taskset(1) and chrt(1).
@@ -22,7 +24,8 @@ pub enum Target {
 
 impl Target {
     /// All targets, in the order in which they are shown to users.
-    pub const ALL: [Target; 5] = [Target::Xl, Target::Xen, Target::Libvirt, Target::Systemd, Target::Qemu];
+    pub const ALL: [Target; 6] =
+        [Target::Xl, Target::Xen, Target::Libvirt, Target::Virsh, Target::Systemd, Target::Qemu];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -30,6 +33,7 @@ impl Target {
             Target::Xl => "xl",
             Target::Xen => "xen",
             Target::Libvirt => "libvirt",
+            Target::Virsh => "virsh",
             Target::Systemd => "systemd",
             Target::Qemu => "qemu",
         }

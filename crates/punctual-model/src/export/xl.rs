@@ -298,6 +298,12 @@ fn credit_command(domain: &Domain, pool: &Pool, units: &[&UnitParams], losses: &
         let why = "Xen has one weight and one cap for all vCPUs of a domain: the greatest weight applies";
         losses.add(name, UnitParams::WEIGHT, why);
     }
+    let has_cap = |params: &&&UnitParams| params.cap_percent.is_some_and(|cap| cap > 0);
+    let caps = units.iter().filter(has_cap).count();
+    if pool.policy.info.reads(UnitParams::CAP_PERCENT) && caps > 0 && caps < units.len() {
+        let why = "Xen's cap is that of all vCPUs together: with a vCPU that has none, the domain has none";
+        losses.add(name, UnitParams::CAP_PERCENT, why);
+    }
     if units.iter().any(|params| params.best_effort) {
         let why = "Xen's Credit has no best-effort class: the domain gets the smallest weight";
         losses.add(name, UnitParams::BEST_EFFORT, why);

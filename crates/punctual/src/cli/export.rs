@@ -21,6 +21,7 @@ use super::output::{OutFile, Ui, make_directory};
     punctual export examples/mixed-pools.toml --to xl --output settings   a file each\n  \
     punctual export host.toml --to xen                       Xen with sched=punctual: nothing is lost\n  \
     punctual export host.toml --to libvirt --keep priority                SCHED_FIFO instead of quotas\n  \
+    punctual export host.toml --to virsh --output settings                for domains that run\n  \
     punctual export host.toml --to systemd --json | jq '.losses[]'        what is left out")]
 pub(super) struct Args {
     /// The host file; `-` reads standard input.
@@ -56,6 +57,8 @@ enum TargetName {
     Xen,
     /// Domain XML: vcpu and cputune.
     Libvirt,
+    /// A script of virsh commands for domains that run.
+    Virsh,
     /// Drop-ins of service units, also for tasks.
     Systemd,
     /// Scripts that start QEMU and set its threads.
@@ -77,6 +80,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         TargetName::Xl => Target::Xl,
         TargetName::Xen => Target::Xen,
         TargetName::Libvirt => Target::Libvirt,
+        TargetName::Virsh => Target::Virsh,
         TargetName::Systemd => Target::Systemd,
         TargetName::Qemu => Target::Qemu,
     };

@@ -1,5 +1,6 @@
 //! `punctual import`: what becomes of files of other programs, by the command as a user runs it.
 
+mod libvirt;
 mod rt_app;
 
 use std::io::Write;
@@ -78,4 +79,13 @@ fn import_stdin(format: &str, text: &str) -> Answer {
         toml: String::from_utf8(output.stdout).expect("text"),
         messages: String::from_utf8(output.stderr).expect("text"),
     }
+}
+
+/// What `punctual check` prints of a host file.
+fn check(toml: &str) -> String {
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("host.toml");
+    std::fs::write(&file, toml).expect("written");
+    let checked = answer(punctual().arg("check").arg(file));
+    checked.toml + &checked.messages
 }
