@@ -344,6 +344,32 @@ proptest! {
     }
 
     #[test]
+    fn xl_configurations_come_back(text in arbitrary_host(&["rtds", "credit"])) {
+        let before = host(&text);
+        let made = export(&before, Target::Xl, Keep::Budget);
+        let configurations = made.files.iter().filter(|file| file.name.ends_with(".cfg"));
+        let files: Vec<(&str, &[u8])> =
+            configurations.map(|file| (file.name.as_str(), file.text.as_bytes())).collect();
+        prop_assert_eq!(files.len(), before.pools.len() + before.domains.len());
+        let settings = Settings { processors: Some(before.processors), ..Settings::default() };
+        let after = import(Format::Xl, &files, &settings).unwrap_or_else(|e| panic!("{e}")).host;
+        for domain in &before.domains {
+            let (was, is) = (units(&before, &domain.name), units(&after, &domain.name));
+            prop_assert_eq!(was.len(), is.len());
+            let policy = policy_of(&before, &domain.name);
+            prop_assert_eq!(policy, policy_of(&after, &domain.name));
+            for ((was, was_on), (is, is_on)) in was.iter().zip(&is) {
+                prop_assert_eq!(was_on, is_on);
+                // A configuration has no place for RTDS's parameters.
+                if policy == "credit" {
+                    let cap_percent = was.cap_percent.filter(|cap| *cap > 0);
+                    prop_assert_eq!((was.weight, cap_percent), (is.weight, is.cap_percent));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn exports_are_the_same_bytes_every_time(text in arbitrary_host(&["rtds", "sporadic", "credit", "edf"])) {
         for target in Target::ALL {
             let exported = || export(&host(&text), target, Keep::Budget);

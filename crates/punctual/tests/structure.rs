@@ -13,6 +13,7 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
     ("periodic", "punctual-model/src/network.rs", "a kind of flow"),
     ("slice", "punctual-model/src/file/nearest.rs", "what others call a budget"),
     ("ratelimit", "punctual-model/src/import/xl/", "a word that xl prints"),
+    ("slice", "punctual-model/src/import/xl/", "a key of xl.cfg"),
     ("quantum", "punctual-reproduce/src/rt_xen/fig5.rs", "the heading of a column"),
 ];
 

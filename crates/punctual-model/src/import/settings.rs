@@ -8,8 +8,8 @@ use punctual_sched::registry::PolicyInfo;
 pub enum Format {
     /// Domain XML, a file for each domain (<https://libvirt.org/formatdomain.html>).
     Libvirt,
-    /// What `xl cpupool-list`, `sched-rtds`, `sched-credit`, `sched-credit2` and `vcpu-list` print, in any
-    /// order.
+    /// What `xl cpupool-list`, `sched-rtds`, `sched-credit`, `sched-credit2`, `vcpu-list` and `list -c`
+    /// print, in any order, and configurations of domains and cpupools (xl.cfg(5), xlcpupool.cfg(5)).
     Xl,
     /// rt-app's workloads (<https://github.com/scheduler-tools/rt-app>, `doc/tutorial.txt`), with what json-c
     /// and workgen permit beyond JSON: comments, trailing commas, keys more than once.

@@ -12,15 +12,17 @@ use super::exit;
 use super::input::{PolicyName, read_foreign};
 use super::output::{OutFile, Ui};
 
-/// Make a host file of libvirt's domain XML, what xl prints, rt-app's workloads or CARTS's systems.
+/// Make a host file of libvirt's XML, xl's output or files, rt-app's workloads or CARTS's systems.
 ///
 /// Standard error and the host file's first comment name, with file and line, everything that was not
-/// understood or cannot be expressed. docs/export.md explains each conversion.
+/// understood or cannot be expressed. docs/import.md has what becomes of each element of a file.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     virsh dumpxml video > video.xml; \
     punctual import --from libvirt video.xml audio.xml --output host.toml\n  \
-    (xl cpupool-list -c; xl sched-rtds -v all; xl vcpu-list) | punctual import --from xl -\n  \
+    (xl cpupool-list -c; xl cpupool-list; xl sched-rtds -v all; xl vcpu-list) > xen.txt\n  \
+    punctual import --from xl xen.txt\n  \
+    punctual import --from xl /etc/xen/video.cfg --processors 8\n  \
     punctual import --from rt-app workload.json --processors 4 | punctual sim -\n  \
     punctual import --from carts system.xml --unit us --policy deferrable")]
 pub(super) struct Args {
@@ -51,7 +53,7 @@ pub(super) struct Args {
 enum FormatName {
     /// Domain XML, a file for each domain.
     Libvirt,
-    /// What xl cpupool-list, sched-rtds, sched-credit and vcpu-list print.
+    /// What xl cpupool-list, sched-rtds, sched-credit, vcpu-list print, and xl.cfg files.
     Xl,
     /// Workloads in rt-app's JSON.
     RtApp,

@@ -2,6 +2,7 @@
 
 mod libvirt;
 mod rt_app;
+mod xl;
 
 use std::io::Write;
 use std::path::Path;
