@@ -66,7 +66,8 @@ fn xl_parameters_are_those_that_are_printed() {
 fn rt_app_threads_are_tasks_of_the_pool() {
     let host = samples(Format::RtApp, &["workload.json"]).host;
     let task = |name: &str| host.tasks.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("{name}"));
-    assert!(host.tasks.iter().all(|t| t.parent == Parent::Pool(PoolIx(0))));
+    let direct: Vec<&str> = host.tasks_of(Parent::Pool(PoolIx(0))).map(|(_, t)| t.name.as_str()).collect();
+    assert_eq!(direct, ["sensor-0", "sensor-1", "fusion"], "the real-time ones");
     assert_eq!(host.duration, Duration::from_secs(6));
     let Work::Jobs { arrival, cost, .. } = task("sensor-1").work else { panic!("jobs") };
     let (period, offset) = (Duration::from_ms(10), Duration::from_us(500));
@@ -82,15 +83,17 @@ fn rt_app_threads_are_tasks_of_the_pool() {
         "both `run`s count"
     );
     assert!(matches!(task("burn").work, Work::Hog { .. }));
-    let priorities = ["sensor-0", "fusion", "logger"].map(|name| task(name).params.priority.unwrap());
-    assert_eq!(priorities, [1, 2, 3], "FIFO 20, RR with rt-app's default of 10, SCHED_OTHER");
+    let priorities = ["sensor-0", "fusion"].map(|name| task(name).params.priority.unwrap());
+    assert_eq!(priorities, [1, 2], "FIFO 20, RR with rt-app's default of 10");
+    let logger = host.vcpus.iter().find(|vcpu| vcpu.name == "logger.0").expect("SCHED_OTHER");
+    assert!(logger.params.best_effort);
     assert!(!host.tasks.iter().any(|t| t.name == "idle"));
 }
 
 #[test]
-fn sched_deadline_threads_are_constant_bandwidth_servers() {
+fn a_short_deadline_of_sched_deadline_is_kept() {
     let host = samples(Format::RtApp, &["deadline.json"]).host;
-    assert_eq!(host.pools[0].policy.info.name, "cbs");
+    assert_eq!(host.pools[0].policy.info.name, "edf", "its deadline is shorter than its period");
     let params = &host.tasks[0].params;
     assert_eq!((params.budget, params.period), (Some(Duration::from_us(1500)), Some(Duration::from_ms(10))));
     let Work::Jobs { cost, deadline, .. } = host.tasks[0].work else { panic!("jobs") };

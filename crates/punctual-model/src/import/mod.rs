@@ -51,7 +51,7 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
     let draft = match format {
         Format::Libvirt => libvirt::read(&mut input, settings),
         Format::Xl => xl::read(&mut input, settings),
-        Format::RtApp => rt_app::read(&mut input),
+        Format::RtApp => rt_app::read(&mut input, settings),
         Format::Carts => carts::read(&mut input, settings.carts_unit),
     };
     if input.errors.count() > 0 {

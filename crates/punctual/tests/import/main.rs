@@ -90,3 +90,10 @@ fn check(toml: &str) -> String {
     let checked = answer(punctual().arg("check").arg(file));
     checked.toml + &checked.messages
 }
+
+/// The results that a command prints.
+fn json(args: &[&str]) -> serde_json::Value {
+    let answer = answer(punctual().args(args));
+    assert_eq!(answer.code, Some(0), "{}", answer.messages);
+    serde_json::from_str(&answer.toml).expect("JSON")
+}
