@@ -18,6 +18,12 @@ use crate::file::source::Place;
 use crate::file::{NESTING_MAX, PROCESSORS_MAX};
 use crate::host::Cost;
 
+/// Elements of systems and components.
+const ELEMENTS: [&str; 3] = ["component", "task", "resource"];
+
+/// Attributes of systems and components. The periods of a system are no constraint.
+const ATTRIBUTES: [&str; 6] = ["name", "os_scheduler", "scheduler", "algorithm", "min_period", "max_period"];
+
 /// A scheduler of CARTS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheduler {
@@ -163,6 +169,11 @@ impl Reader<'_> {
             return Some(vec![UnitDraft { period: self.only_period(node), ..UnitDraft::default() }]);
         };
         let cpus = match attribute(self.input, self.file, model, "cpus") {
+            Some((text, at)) if text.trim() == "0" => {
+                let message = format!("CARTS found no interface for {}: `cpus` is 0", shorten(name));
+                self.input.error(at, message, "expected a component that CARTS can schedule");
+                return None;
+            }
             Some((text, at)) => self.input.integer(at, "`cpus`", text, 1, PROCESSORS_MAX as i64)? as u64,
             None => 1,
         };
@@ -206,9 +217,19 @@ impl Reader<'_> {
         self.input.time(at, &format!("`{key}`"), text, self.unit)
     }
 
-    /// The tasks directly in a component or system.
+    /// The tasks directly in a component or system. Notes elements and attributes that are not known.
     fn tasks(&mut self, node: Node<'_, '_>) -> Vec<TaskDraft> {
         let mut tasks = Vec::new();
+        for attribute in node.attributes().filter(|attribute| !ATTRIBUTES.contains(&attribute.name())) {
+            let at = self.input.place(self.file, attribute.range());
+            let text = format!("attribute `{}` is not known and not carried over", shorten(attribute.name()));
+            self.input.note(at, text);
+        }
+        for other in elements(node).filter(|n| !ELEMENTS.contains(&n.tag_name().name())) {
+            let at = place(self.input, self.file, other);
+            let tag = shorten(other.tag_name().name());
+            self.input.note(at, format!("<{tag}> is not known and not carried over"));
+        }
         for task in elements(node).filter(|n| n.tag_name().name() == "task") {
             tasks.extend(self.task(task));
         }

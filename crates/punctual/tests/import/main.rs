@@ -1,5 +1,6 @@
 //! `punctual import`: what becomes of files of other programs, by the command as a user runs it.
 
+mod carts;
 mod libvirt;
 mod rt_app;
 mod xl;
