@@ -3,6 +3,7 @@
 mod carts;
 mod libvirt;
 mod rt_app;
+mod tables;
 mod xl;
 
 use std::io::Write;
