@@ -71,7 +71,7 @@ fn busy(host: &Host) -> Host {
     let mut busy = host.clone();
     busy.tasks.retain(|task| matches!(task.parent, Parent::Pool(_)));
     for task in &mut busy.tasks {
-        task.work = hog.clone();
+        task.work = hog;
     }
     for (i, domain) in host.domains.iter().enumerate() {
         for number in 0..domain.vcpus.len() {
@@ -79,7 +79,7 @@ fn busy(host: &Host) -> Host {
                 name: format!("busy{number}"),
                 parent: Parent::Domain(DomainIx(i)),
                 params: UnitParams { priority: Some(u32::MAX), ..UnitParams::default() },
-                work: hog.clone(),
+                work: hog,
             });
         }
     }

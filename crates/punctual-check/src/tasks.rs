@@ -46,8 +46,8 @@ fn refutation(task: TaskIx, miss: Miss, pattern: Pattern) -> Refutation {
     Refutation { pattern, missed_by: miss.due, late_min: Some(miss.late_min), one_of: vec![task] }
 }
 
-/// What is missed in the host's simulation under this pattern. A host that the simulator refuses misses
-/// nothing here; it says so when it is simulated.
+/// What is missed in a simulation of the host under this pattern. A host that the simulator refuses misses
+/// nothing.
 fn misses_under(host: &Host, pattern: &Pattern) -> Misses {
     let mut host = pattern.apply(host);
     host.duration = horizon(&host, pattern);

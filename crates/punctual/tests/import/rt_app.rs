@@ -20,7 +20,7 @@ fn task<'a>(host: &'a Host, name: &str) -> &'a Task {
 /// Distance of releases, first release, least and greatest cost.
 fn jobs(task: &Task) -> (Arrival, [u64; 2]) {
     let Work::Jobs { arrival, cost, .. } = &task.work else { panic!("{} is a hog", task.name) };
-    (arrival.clone(), [cost.min, cost.max].map(|cost| cost.as_ns() / 1_000))
+    (*arrival, [cost.min, cost.max].map(|cost| cost.as_ns() / 1_000))
 }
 
 /// A file of rt-app begins with `{`.
