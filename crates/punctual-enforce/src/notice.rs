@@ -5,7 +5,7 @@ use std::{fmt, io};
 use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
 
-use crate::unit::{self, THREADS_MAX};
+use crate::unit::{self, Deviation, THREADS_MAX};
 
 /// What happened. The text is for the user.
 #[derive(Debug)]
@@ -33,6 +33,15 @@ pub enum Notice {
         unit: String,
         /// Why.
         error: unit::Error,
+    },
+    /// A unit was changed by another program or by itself, and has what the run gave it again.
+    PutBack {
+        /// The unit.
+        unit: String,
+        /// What was changed.
+        deviation: Deviation,
+        /// How often.
+        times: u64,
     },
     /// A unit has too many threads to be enforced: it gets what no other thread wants.
     Crowd {
@@ -75,6 +84,40 @@ pub enum Notice {
     },
 }
 
+impl Notice {
+    /// The unit that it is about, if it is about one.
+    pub fn unit(&self) -> Option<&str> {
+        match self {
+            Notice::Gone { unit }
+            | Notice::Came { unit }
+            | Notice::NotAdded { unit, .. }
+            | Notice::Failed { unit, .. }
+            | Notice::PutBack { unit, .. }
+            | Notice::Crowd { unit }
+            | Notice::Dispersed { unit }
+            | Notice::Refused { unit, .. } => Some(unit),
+            Notice::Guest { .. } | Notice::NoSwitches { .. } | Notice::WrongClock { .. } => None,
+        }
+    }
+
+    /// Adds a notice to those so far; what was put back is counted there, however often it was.
+    pub fn add_to(self, notices: &mut Vec<Notice>) {
+        if let Notice::PutBack { unit, deviation, times } = &self {
+            let same = notices.iter_mut().find_map(|known| match known {
+                Notice::PutBack { unit: of, deviation: was, times } if of == unit && was == deviation => {
+                    Some(times)
+                }
+                _ => None,
+            });
+            if let Some(known) = same {
+                *known += times;
+                return;
+            }
+        }
+        notices.push(self);
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,6 +127,12 @@ impl fmt::Display for Notice {
                 write!(f, "`{unit}` could not be enforced any more: {reason}")
             }
             Notice::Failed { unit, error } => write!(f, "`{unit}` could not be enforced any more: {error}"),
+            Notice::PutBack { unit, deviation, times: 1 } => {
+                write!(f, "`{unit}` {deviation} during the run, and was put back")
+            }
+            Notice::PutBack { unit, deviation, times } => {
+                write!(f, "`{unit}` {deviation} {times} times during the run, and was put back")
+            }
             Notice::Crowd { unit } => write!(
                 f,
                 "`{unit}` has more than {THREADS_MAX} threads: until it has {} it gets what no other unit \

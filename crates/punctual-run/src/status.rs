@@ -145,6 +145,8 @@ pub enum Standing {
     Parked,
     /// Plain Linux schedules it.
     Linux,
+    /// It could not be enforced any more; plain Linux schedules it.
+    GivenUp,
     /// It may run; 0 is the most urgent.
     Rank(u64),
 }
@@ -232,6 +234,7 @@ fn vcpu_status(host: &Host, unit: &UnitHandle, view: &RunView<'_>) -> VcpuStatus
             UnitCounters::GONE => Standing::Gone,
             UnitCounters::PARKED => Standing::Parked,
             UnitCounters::UNMANAGED => Standing::Linux,
+            UnitCounters::GIVEN_UP => Standing::GivenUp,
             rank => Standing::Rank(rank - UnitCounters::FIRST_RANK),
         },
         left_ns: Some(read(&counters.left_ns)).filter(|&left| left != u64::MAX),

@@ -136,7 +136,7 @@ impl<O: Observer> Machine<'_, O> {
             context_switches: unit.context_switches,
             migrations: unit.migrations,
             wake_latency: state.wake_latency,
-            delivery: None,
+            ..VcpuTotals::default()
         })
     }
 }

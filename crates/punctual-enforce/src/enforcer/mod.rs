@@ -10,8 +10,10 @@
 mod account;
 mod delivery;
 mod history;
+mod mover;
 mod observer;
 mod occupants;
+mod placement;
 mod pool;
 mod shared;
 mod watchdog;
@@ -22,7 +24,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration as StdDuration;
 
 use punctual_sched::{CpuId, Duration, Instant};
 
@@ -32,7 +33,8 @@ use crate::notice::Notice;
 use crate::unit::{ENFORCER, LiveUnit};
 use account::Account;
 use occupants::Reader;
-use pool::{Pool, SLEEP_MAX};
+use placement::Placement;
+use pool::{PAUSE_WAIT_MAX, Pool, SLEEP_MAX};
 use punctual_linux::os::sched::{self, Attributes};
 use shared::Shared;
 
@@ -89,9 +91,6 @@ pub struct Finished {
     pub names: Vec<String>,
 }
 
-/// How long a move of threads waits for enforcers to be ready for it.
-const PAUSE_WAIT_MAX: StdDuration = StdDuration::from_millis(500);
-
 impl Enforcement {
     /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). If
     /// context switches are `observed` and the kernel does not permit it, a notice reports that.
@@ -106,6 +105,7 @@ impl Enforcement {
             opened.map_err(unread).ok()
         });
         let shared = Arc::new(Shared::new(processors.len())?);
+        let placement = Placement::new(shared.clone(), commands.clone(), notices_in.clone())?;
         let pool = Pool::new(driver, processors, commands_out, notices_in, shared.clone());
         let mut enforcement = Enforcement {
             pool: Arc::new(Mutex::new(pool)),
@@ -119,7 +119,7 @@ impl Enforcement {
         };
         enforcement.start_enforcers(processors)?;
         let shared = enforcement.shared.clone();
-        let work = move || watchdog::watch(&shared);
+        let work = move || watchdog::watch(&shared, placement);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
         let (shared, processors) = (enforcement.shared.clone(), enforcement.processors.clone());
         let work = move || observer::observe(&shared, &processors, switches, observed.serving);

@@ -14,6 +14,9 @@ use crate::driver::{Driver, Judgement, Observation, Order, subtract_stolen};
 use crate::notice::Notice;
 use crate::unit::{self, LiveUnit, UnitCounters, priority_of};
 
+/// How long a move of threads waits for enforcers to be ready for it.
+pub(super) const PAUSE_WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Between two looks at most this long is spent in the kernel and the enforcer itself, charged to no unit.
 const SWITCHING: Duration = Duration::from_us(5);
 
@@ -29,12 +32,14 @@ pub enum Command {
     /// End the enforcement of the unit with this name: it is thawed, in the fair class, and no longer read.
     /// The rest is put back when the journal is undone.
     Remove(String),
+    /// As [`Command::Remove`], for this reason. The watchdog has lowered the unit's priority already.
+    GiveUp(String, unit::Error),
     /// Give the unit with this name other parameters.
     Adjust(String, UnitParams),
     /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
-    /// unit is frozen any more. Asked for by [`super::Enforcement::without_freezer`].
+    /// unit is frozen any more. Asked for by [`super::Enforcement::without_freezer`] and by the watchdog.
     PauseFreezing(Sender<()>),
-    /// The freezer may be used again.
+    /// The freezer may be used again, unless another pause lasts.
     ResumeFreezing,
 }
 
@@ -58,8 +63,8 @@ pub(super) struct Pool {
     notices: Sender<Notice>,
     shared: Arc<Shared>,
     processors: Vec<usize>,
-    /// May units be parked by the freezer? See [`super::Enforcement::without_freezer`].
-    may_freeze: bool,
+    /// Pauses of freezing that last; see [`super::Enforcement::without_freezer`].
+    pauses: u32,
 }
 
 impl Pool {
@@ -84,7 +89,7 @@ impl Pool {
             notices,
             shared,
             processors: processors.to_vec(),
-            may_freeze: true,
+            pauses: 0,
         }
     }
 
@@ -98,18 +103,23 @@ impl Pool {
                 Command::Add(units, at) => self.add(units, at),
                 Command::Remove(name) => {
                     if let Some(number) = self.find(&name) {
-                        self.release(number);
+                        self.release(number, UnitCounters::GONE);
                     }
                 }
                 Command::PauseFreezing(done) => {
-                    self.may_freeze = false;
+                    self.pauses += 1;
                     for number in 0..self.units.len() {
                         self.park(number);
                     }
                     // The thread that asked may have stopped waiting.
                     let _ = done.send(());
                 }
-                Command::ResumeFreezing => self.may_freeze = true,
+                Command::ResumeFreezing => self.pauses = self.pauses.saturating_sub(1),
+                Command::GiveUp(name, error) => {
+                    if let Some(number) = self.find(&name) {
+                        self.lose(number, name, error);
+                    }
+                }
                 Command::Adjust(name, params) => {
                     let Some(number) = self.find(&name) else { continue };
                     match self.driver.adjust(now(), number, &params) {
@@ -166,14 +176,14 @@ impl Pool {
         }
     }
 
-    /// Ends the enforcement of a unit, which is thawed.
-    fn release(&mut self, number: usize) {
+    /// Ends the enforcement of a unit, which is thawed; `order` is what its counters say from now on.
+    fn release(&mut self, number: usize, order: u64) {
         self.driver.remove(now(), number);
         if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
             self.shared.remove_unit(&unit.name);
             // A failure means that it is gone; any other failure is reported when the journal is undone.
             let _ = unit.release();
-            unit.counters.set_order(None);
+            unit.counters.order.store(order, Ordering::Relaxed);
         }
     }
 
@@ -188,11 +198,9 @@ impl Pool {
                 Err(error) => return self.lose(number, unit, error),
             }
         }
-        self.release(number);
-        self.notify(match error {
-            unit::Error::Gone => Notice::Gone { unit },
-            error => Notice::Failed { unit, error },
-        });
+        let is_gone = matches!(error, unit::Error::Gone);
+        self.release(number, if is_gone { UnitCounters::GONE } else { UnitCounters::GIVEN_UP });
+        self.notify(if is_gone { Notice::Gone { unit } } else { Notice::Failed { unit, error } });
     }
 
     /// One look: reads what the units of `cpu` ran, lets the policy decide, and carries out its orders.
@@ -363,7 +371,7 @@ impl Pool {
         if self.driver.order(number) != Order::Parked {
             return true;
         }
-        let parked = if self.may_freeze { unit.park() } else { unit.park_by_priority() };
+        let parked = if self.pauses == 0 { unit.park() } else { unit.park_by_priority() };
         // What it runs all the same is read at each look, so that it is not taken for what it does with a
         // budget.
         self.must_read[number] |= unit.is_idle();

@@ -41,6 +41,8 @@ pub(super) struct Shared {
     /// Each unit that there was, by its number.
     known: Mutex<Vec<Known>>,
     units: Mutex<Vec<UnitMembers>>,
+    /// How often units came and went.
+    pub units_changes: AtomicU64,
 }
 
 /// A unit as far as the observer needs it.
@@ -62,7 +64,8 @@ fn budget_of(params: &UnitParams) -> Option<(u64, u64)> {
 pub(super) struct UnitMembers {
     pub name: String,
     threads: UnitThreads,
-    group: PathBuf,
+    /// The directory of its group.
+    pub group: PathBuf,
     /// The processors that it may run on.
     pub processors: Vec<usize>,
     pub counters: Arc<UnitCounters>,
@@ -89,6 +92,7 @@ impl Shared {
             exchange: history::exchange(),
             known: Mutex::new(Vec::new()),
             units: Mutex::new(Vec::new()),
+            units_changes: AtomicU64::new(0),
         })
     }
 
@@ -128,6 +132,7 @@ impl Shared {
             processors: processors.to_vec(),
             counters: unit.counters.clone(),
         });
+        self.units_changes.fetch_add(1, Ordering::Release);
     }
 
     /// A unit has other parameters from now on.
@@ -139,6 +144,7 @@ impl Shared {
 
     pub(super) fn remove_unit(&self, name: &str) {
         self.units().retain(|unit| unit.name != name);
+        self.units_changes.fetch_add(1, Ordering::Release);
     }
 }
 

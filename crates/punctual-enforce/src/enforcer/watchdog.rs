@@ -10,13 +10,14 @@
 //! (docs/live.md, "Locks of the kernel").
 //!
 //! The watchdog also puts the threads of a crowd ([`crate::unit::THREADS_MAX`]) into SCHED_IDLE, which would
-//! take an enforcer too long.
+//! take an enforcer too long, and checks that units are where the run put them ([`Placement`]).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
 
 use punctual_sched::{Duration, Instant};
 
+use super::placement::Placement;
 use super::shared::{Shared, UnitMembers};
 use crate::clock::now;
 use crate::unit::ENFORCER;
@@ -66,7 +67,7 @@ fn need(handled: &mut Handled, began_ns: u64, now: Instant) -> Option<Need> {
 }
 
 /// Watches until the pool's threads are to stop.
-pub(super) fn watch(shared: &Shared) {
+pub(super) fn watch(shared: &Shared, mut placement: Placement) {
     // Without the priority it is later on a busy machine, and no less right.
     let _ = sched::set_attributes(0, &Attributes::fifo(ENFORCER));
     let mut handled = vec![Handled::default(); shared.look_began_ns.len()];
@@ -78,6 +79,7 @@ pub(super) fn watch(shared: &Shared) {
         } else {
             set_crowds_aside(shared, &mut set_aside);
         }
+        placement.tick();
     }
 }
 
@@ -152,6 +154,7 @@ fn demote_enforcer(shared: &Shared, index: usize) {
 /// Puts every thread of every unit into the fair class.
 fn demote_units(shared: &Shared) {
     for unit in shared.units().iter() {
+        unit.counters.given.forget();
         for thread in unit.threads() {
             // A thread that is gone holds nothing up.
             let _ = sched::set_attributes(thread, &Attributes::other());

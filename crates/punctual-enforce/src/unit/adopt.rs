@@ -91,7 +91,7 @@ fn move_tree(root: i32, group: &Group, journal: &mut Journal) -> io::Result<u32>
 }
 
 /// A process and its descendants.
-fn tree(root: i32) -> io::Result<Vec<i32>> {
+pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
     let parents: Vec<(i32, i32)> =
         proc::processes()?.into_iter().filter_map(|pid| Some((pid, proc::stat(pid).ok()?.parent))).collect();
     let mut tree = vec![root];

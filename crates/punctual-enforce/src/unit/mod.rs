@@ -20,8 +20,9 @@ use punctual_linux::os::cgroup::Group;
 use punctual_linux::os::proc::SchedStat;
 use punctual_linux::os::sched::{self, Attributes};
 
+pub(crate) use adopt::tree;
 pub use counters::UnitCounters;
-pub use error::Error;
+pub use error::{DEVIATIONS_MAX, DEVIATIONS_WITHIN, Deviation, Error};
 pub use tree::THREADS_MAX;
 
 /// The real-time priority of the most urgent unit; each rank is one below, down to [`LOWEST`].
@@ -183,6 +184,7 @@ impl LiveUnit {
         self.crowd = Some(Duration::ZERO);
         self.priority = None;
         self.is_idle = true;
+        self.counters.given.forget();
         self.counters.is_crowd.store(true, Ordering::Relaxed);
         self.thaw()
     }
@@ -239,7 +241,9 @@ impl LiveUnit {
             return Ok(());
         }
         let set = |tid: i32| sched::set_attributes(tid, &Attributes::idle());
+        self.counters.given.forget();
         self.each_of_few(ATTRIBUTES, set)?;
+        self.counters.given.set_idle();
         self.priority = None;
         self.is_idle = true;
         self.thaw()
@@ -247,11 +251,13 @@ impl LiveUnit {
 
     /// For a unit whose priority was changed elsewhere: the next one is set, whichever it had.
     pub fn forget_priority(&mut self) {
+        self.counters.given.forget();
         self.priority = None;
         self.is_idle = self.is_crowd();
     }
 
-    /// Gives it `priority` and thaws it, as far as that is not the case. A crowd stays as it is.
+    /// Gives it `priority` and thaws it, as far as that is not the case. A crowd stays as it is; one that is
+    /// displaced is thawed and gets no priority.
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed; [`Error::Crowd`]: they are too many.
@@ -259,9 +265,13 @@ impl LiveUnit {
         if self.is_crowd() {
             return Ok(());
         }
-        if self.priority != Some(priority) {
+        if self.counters.is_displaced.load(Ordering::SeqCst) {
+            self.priority = None;
+        } else if self.priority != Some(priority) {
             let set = |tid: i32| sched::set_attributes(tid, &Attributes::fifo(priority));
+            self.counters.given.forget();
             self.each_of_few(ATTRIBUTES, set)?;
+            self.counters.given.set_fifo(priority);
             self.priority = Some(priority);
             self.is_idle = false;
         }
@@ -269,15 +279,24 @@ impl LiveUnit {
     }
 
     /// Ends its enforcement: the fair class, thawed. With a real-time priority and no budget it would take
-    /// the whole processor.
+    /// the whole processor. The same for what a single thread left in its group: a program that one of its
+    /// process's threads executes has the process's id, and the priority of that thread.
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed.
     pub fn release(&mut self) -> Result<(), Error> {
-        self.set_attributes(&Attributes::other())?;
+        self.counters.given.forget();
+        let other = Attributes::other();
+        let released = self.set_attributes(&other);
+        if let UnitThreads::Thread(_) = self.threads {
+            for tid in self.group.threads().unwrap_or_default() {
+                // One that has ended takes no processor.
+                let _ = sched::set_attributes(tid, &other);
+            }
+        }
         self.priority = None;
         self.is_idle = false;
-        self.thaw()
+        released.and(self.thaw())
     }
 
     fn thaw(&mut self) -> Result<(), Error> {

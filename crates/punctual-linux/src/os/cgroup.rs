@@ -251,6 +251,15 @@ pub fn is_inside(tid: i32, directory: &Path) -> io::Result<bool> {
     Ok(below(&mount()?, &group_of(tid)?).starts_with(directory))
 }
 
+/// The domain of the group at `directory`: the nearest group above that is not threaded, or itself. A thread
+/// can be moved to a threaded group only while its process is in that domain.
+pub fn domain_of(directory: &Path) -> &Path {
+    let is_threaded = |group: &Path| {
+        fs::read_to_string(group.join("cgroup.type")).is_ok_and(|kind| kind.trim() == "threaded")
+    };
+    directory.ancestors().find(|group| !is_threaded(group)).unwrap_or(directory)
+}
+
 /// `group` (which starts with `/`) below the mount.
 pub fn below(mount: &Path, group: &str) -> PathBuf {
     mount.join(group.trim_start_matches('/'))
@@ -281,6 +290,19 @@ mod tests {
         assert_eq!(fs::read_to_string(group.join("pids.max")).expect("readable"), "10");
         let control = fs::read_to_string(parent.path().join("cgroup.subtree_control"));
         assert_eq!(control.expect("readable"), "+pids");
+    }
+
+    #[test]
+    fn the_domain_of_a_threaded_group_is_above_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let unit = home.path().join("run/unit0");
+        fs::create_dir_all(&unit).expect("made");
+        for (group, kind) in [(home.path(), "domain threaded"), (&home.path().join("run"), "threaded")] {
+            fs::write(group.join("cgroup.type"), kind).expect("written");
+        }
+        assert_eq!(domain_of(&unit), unit, "without a type it is a domain");
+        fs::write(unit.join("cgroup.type"), "threaded\n").expect("written");
+        assert_eq!(domain_of(&unit), home.path());
     }
 
     #[test]

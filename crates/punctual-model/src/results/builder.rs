@@ -58,6 +58,10 @@ pub struct VcpuTotals {
     pub wake_latency: Histogram,
     /// What it was delivered; `None` where that was not measured.
     pub delivery: Option<Delivery>,
+    /// See [`VcpuResult::put_back`].
+    pub put_back: u64,
+    /// See [`VcpuResult::not_enforced`].
+    pub not_enforced: Option<String>,
 }
 
 /// What one processor did. Busy, idle and overhead time add up to the duration of the run.
@@ -226,6 +230,8 @@ impl<'h> ResultsBuilder<'h> {
             migrations: Some(totals.migrations),
             wake_latency: totals.wake_latency,
             delivery: totals.delivery,
+            put_back: totals.put_back,
+            not_enforced: totals.not_enforced,
         });
         self.results.vcpus = results.collect();
         assert_eq!(self.results.vcpus.len(), self.host.vcpus.len());

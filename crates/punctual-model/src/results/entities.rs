@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::blame::TaskBlame;
-use super::jobs::JobStats;
+use super::jobs::{JobStats, is_zero};
 use super::machine::{Delivery, Disturbance, DisturbedJobs, Enforcement, HostTimes};
 use crate::histogram::Histogram;
 
@@ -102,6 +102,13 @@ pub struct VcpuResult {
     /// What it was delivered; only of a live run under a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
+    /// How often a live run put it back after another program, or the vCPU itself, had moved it to another
+    /// cgroup or changed its priority or processors. Left out where it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub put_back: u64,
+    /// Why a live run could not enforce it to the end; left out where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_enforced: Option<String>,
 }
 
 impl VcpuResult {
@@ -114,6 +121,10 @@ impl VcpuResult {
         match (&mut self.delivery, &other.delivery) {
             (Some(mine), Some(theirs)) => mine.merge(theirs),
             (delivery, _) => *delivery = None,
+        }
+        self.put_back += other.put_back;
+        if self.not_enforced.is_none() {
+            self.not_enforced.clone_from(&other.not_enforced);
         }
     }
 }

@@ -24,6 +24,11 @@ pub struct JobStats {
     pub start_latency: Histogram,
 }
 
+/// Is a count left out of JSON?
+pub(super) fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl JobStats {
     /// Adds what `other` counted.
     pub fn merge(&mut self, other: &JobStats) {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::jobs::JobStats;
+use super::jobs::{JobStats, is_zero};
 use crate::histogram::Histogram;
 
 /// A part of a packet's way. The parts of a packet, or of a request and its answer together, add up to its
@@ -256,11 +256,6 @@ pub struct DropCounts {
     /// the switch say why), or on their way when the run ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u64,
-}
-
-/// Left out of JSON?
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl DropCounts {

@@ -144,6 +144,8 @@ fn vcpu(d: usize, v: u64) -> VcpuResult {
         migrations: Some(18 + v),
         wake_latency,
         delivery: None,
+        put_back: 0,
+        not_enforced: None,
     }
 }
 

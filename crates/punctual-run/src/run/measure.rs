@@ -243,7 +243,9 @@ impl Watch<'_, '_> {
     /// reason to end earlier.
     fn until_end<'s, 'd: 's>(&mut self, reports: &mut Reports<'s, 'd>) -> Result<WatchEnd, Error> {
         loop {
-            self.notices.extend(self.session.poll()?);
+            for notice in self.session.poll()? {
+                notice.add_to(&mut self.notices);
+            }
             reports.collect()?;
             let time = now();
             let (has_begun, is_over) = (time >= self.window.start, time >= self.window.end);

@@ -153,11 +153,22 @@ fn host_times(totals: &mut ProcessorTotals, duration: Duration, load: &Load) -> 
 }
 
 fn vcpu_totals(name: &str, report: &Report, measurement: &Measurement) -> VcpuTotals {
+    let about = |notice: &&Notice| notice.unit() == Some(name);
+    let (mut put_back, mut not_enforced) = (0, None);
+    for notice in measurement.notices.iter().filter(about) {
+        match notice {
+            Notice::PutBack { times, .. } => put_back += times,
+            Notice::Failed { error, .. } => not_enforced = Some(error.to_string()),
+            // It has a thread again.
+            Notice::Came { .. } => not_enforced = None,
+            _ => {}
+        }
+    }
     // A vCPU whose thread was replaced has several times.
     let times = measurement.cpu_time.iter().filter(|(known, _)| known == name);
     let cpu_time = times.map(|(_, time)| *time).sum();
     match report.units.iter().find(|unit| unit.name == name) {
-        None => VcpuTotals { cpu_time, ..VcpuTotals::default() },
+        None => VcpuTotals { cpu_time, put_back, not_enforced, ..VcpuTotals::default() },
         Some(unit) => VcpuTotals {
             cpu_time,
             idled_away: unit.idled_away,
@@ -165,6 +176,8 @@ fn vcpu_totals(name: &str, report: &Report, measurement: &Measurement) -> VcpuTo
             sleeps: unit.sleeps,
             exhaustions: unit.exhaustions,
             replenishments: unit.replenishments,
+            put_back,
+            not_enforced,
             ..VcpuTotals::default()
         },
     }

@@ -72,6 +72,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.print(evidence(&outcome.report))?;
         ui.print(switches)?;
     }
+    let is_enforced = outcome.results.vcpus.iter().all(|vcpu| vcpu.not_enforced.is_none());
     if let Some(page) = page {
         let has_trace = args.enforcement.trace.is_some();
         let timeline = has_trace.then(|| trace::timeline(&host, &outcome)).flatten();
@@ -80,5 +81,5 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         let timeline = timeline.as_ref().map(|timeline| (columns[0].label.as_str(), timeline));
         report::write(page, &Page { columns: &columns, guarantees: None, timeline })?;
     }
-    Ok(exit::OK)
+    Ok(if is_enforced { exit::OK } else { exit::INCOMPLETE })
 }

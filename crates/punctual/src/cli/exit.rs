@@ -11,8 +11,9 @@ pub const USAGE: u8 = 2;
 pub const VIOLATION: u8 = 3;
 /// The guardian ended a live run because enforcement or the process hung.
 pub const ENDED: u8 = 4;
-/// A live run ended, but some jobs could not be measured: a guest's reports stopped or contradict each other.
-pub const GUEST: u8 = 5;
+/// A live run ended, but some jobs could not be measured, because a guest's reports stopped or contradict
+/// each other, or a vCPU could not be enforced to the end.
+pub const INCOMPLETE: u8 = 5;
 /// With `--fail-on-miss`: deadlines of a live run were missed, but only by jobs that the machine itself had
 /// disturbed.
 pub const DISTURBED: u8 = 6;

@@ -55,7 +55,7 @@ Exit codes:
   4    the guardian ended a live run because enforcement or the program hung (137 if the guardian had to
        kill it); standard error has the reason
   5    a live run ended, but some jobs could not be measured, because a guest's reports stopped or
-       contradict each other (1 with --fail-on-miss)
+       contradict each other, or a vCPU could not be enforced to the end (1 with --fail-on-miss)
   6    with --fail-on-miss: deadlines of a live run were missed, but only by jobs that the machine itself
        had disturbed
   7    something that a live run changed could not be restored (run, attach, host-stack, restore);

@@ -243,13 +243,16 @@ fn with_replays(columns: Vec<Column>, replays: Vec<(usize, Column)>) -> Vec<Colu
 
 fn exit_code(columns: &[Column], fail_on_miss: Option<Whose>) -> u8 {
     let any = |holds: fn(&Results) -> bool| columns.iter().any(|column| holds(&column.results));
-    let is_unmeasured = any(|results| results.domains.iter().any(|domain| domain.verdict.is_some()));
+    let is_incomplete = any(|results| {
+        results.domains.iter().any(|domain| domain.verdict.is_some())
+            || results.vcpus.iter().any(|vcpu| vcpu.not_enforced.is_some())
+    });
     let has_missed = any(|results| results.pools.iter().any(|pool| pool.jobs.missed > 0));
     let has_missed_undisturbed = any(|results| results.missed_undisturbed() > 0);
     match fail_on_miss {
-        Some(_) if is_unmeasured || has_missed_undisturbed => exit::MISSED,
+        Some(_) if is_incomplete || has_missed_undisturbed => exit::MISSED,
         Some(Whose::Any) if has_missed => exit::DISTURBED,
-        _ if is_unmeasured => exit::GUEST,
+        _ if is_incomplete => exit::INCOMPLETE,
         _ => exit::OK,
     }
 }

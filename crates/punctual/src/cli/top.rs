@@ -262,6 +262,7 @@ fn cells(vcpu: &VcpuStatus, before: Option<&VcpuStatus>, elapsed_ns: u64) -> [St
         Standing::Gone => "gone".into(),
         Standing::Parked => "parked".into(),
         Standing::Linux => "linux".into(),
+        Standing::GivenUp => "given up".into(),
         Standing::Rank(rank) => format!("rank {rank}"),
     };
     let time = |ns: Option<u64>| ns.map_or("-".into(), |ns| fmt_duration(Duration::from_ns(ns)));
