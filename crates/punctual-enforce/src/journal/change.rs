@@ -32,12 +32,20 @@ pub enum Change {
         thread: Identity,
         /// Its process.
         process: i32,
-        /// Its attributes before.
+        /// Its attributes before. Of a thread that came during the run, those that it would have without it:
+        /// what it inherited from the run is as its process's first thread had it before.
         attributes: Attributes,
-        /// The processors it was allowed before.
+        /// The processors it was allowed before, or would be without the run.
         affinity: Vec<usize>,
         /// Its version 2 group before.
         group: String,
+    },
+    /// What the run gives to threads from now on. A thread that comes during the run may have inherited it.
+    Given {
+        /// Scheduling attributes.
+        attributes: Vec<Attributes>,
+        /// Sets of processors.
+        affinities: Vec<Vec<usize>>,
     },
     /// A thread of the kernel, which all runs share: its attributes and affinity.
     KernelThread {

@@ -1,5 +1,5 @@
-//! Letting go of what a run attached to: every thread has the scheduling and the group that it had, and what
-//! it started meanwhile goes with it.
+//! Letting go of what a run attached to: every thread has the scheduling and the group that it had. What it
+//! started meanwhile goes with it and loses what it inherited from the run; what it set itself stays.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,6 +13,8 @@ use punctual_linux::os::{cgroup, proc};
 /// Threads that came during the run, found one by one.
 struct Newcomers<'u, 'a> {
     before: &'u ThreadsBefore<'a>,
+    /// When the run began, in clock ticks since boot.
+    began: u64,
     seen: HashSet<i32>,
     found: Vec<(Identity, Scheduling<'a>)>,
 }
@@ -22,6 +24,7 @@ impl<'a> Newcomers<'_, 'a> {
         for tid in threads {
             if self.seen.insert(tid)
                 && let Ok(thread) = Identity::of(tid)
+                && thread.start_ticks >= self.began
                 && self.before.of_thread(thread).is_none()
             {
                 self.found.push((thread, scheduling));
@@ -31,12 +34,14 @@ impl<'a> Newcomers<'_, 'a> {
 }
 
 impl<'a> Undo<'a> {
-    /// The threads that came during the run, with the scheduling of what started them: they inherited what
-    /// the run gave to that. They are threads of processes that were attached to, of processes that descend
-    /// from these, and whatever else is in the run's groups.
+    /// The threads that came during the run, with the scheduling of what started them: they may have
+    /// inherited what the run gave to that. They are threads of processes that were attached to, of processes
+    /// that descend from these, and whatever else is in the run's groups. Threads that are older than the run
+    /// and not written down are none: the run could not write, and changed nothing, or the line is damaged.
     pub(super) fn newcomers(&self) -> Vec<(Identity, Scheduling<'a>)> {
         let processes = self.before.processes();
-        let mut newcomers = Newcomers { before: &self.before, seen: HashSet::new(), found: Vec::new() };
+        let (before, seen, found) = (&self.before, HashSet::new(), Vec::new());
+        let mut newcomers = Newcomers { before, began: self.began.unwrap_or(0), seen, found };
         for (&process, &scheduling) in &processes {
             newcomers.add(proc::threads(process).unwrap_or_default(), scheduling);
         }

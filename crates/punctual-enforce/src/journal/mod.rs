@@ -14,19 +14,22 @@ mod claims;
 mod contents;
 mod devices;
 mod directory;
+mod given;
 mod homes;
 mod identity;
 mod paths;
 mod restore;
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contents::boot_id;
-use punctual_linux::os::sched;
+use given::{Given, OwnScheduling};
+use punctual_linux::os::sched::Attributes;
 use punctual_linux::os::{cgroup, proc};
 
 pub use change::{Change, Resource};
@@ -49,6 +52,11 @@ pub struct Journal {
     threads: HashSet<Identity>,
     /// The processes that end with the run.
     children: HashSet<i32>,
+    /// When the run began, in clock ticks since boot.
+    began: u64,
+    /// By process: which one it was, and how the first thread of it was that is written down.
+    processes: HashMap<i32, (Identity, OwnScheduling)>,
+    given: Given,
 }
 
 /// Where the journal of this process is, in the state directory, which is made if it is not there.
@@ -67,18 +75,18 @@ impl Journal {
     /// The file cannot be written, or others can write it ([`TrustError`]).
     pub fn begin(path: &Path, name: &str) -> io::Result<Journal> {
         let file = directory::open_file(path)?;
+        let enforcer = Identity::of(std::process::id() as i32)?;
         let mut journal = Journal {
             path: path.to_owned(),
             file,
             length: 0,
             threads: HashSet::new(),
             children: HashSet::new(),
+            began: enforcer.start_ticks,
+            processes: HashMap::new(),
+            given: Given::default(),
         };
-        journal.record(&Change::Run {
-            enforcer: Identity::of(std::process::id() as i32)?,
-            name: name.to_owned(),
-            boot: boot_id(),
-        })?;
+        journal.record(&Change::Run { enforcer, name: name.to_owned(), boot: boot_id() })?;
         Ok(journal)
     }
 
@@ -112,7 +120,20 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes down everything about a thread that a run may change, unless it did so before.
+    /// Writes down what the run is about to give to threads, as far as it gave nothing equal before.
+    ///
+    /// # Errors
+    /// As [`Journal::record`].
+    pub fn record_given(&mut self, attributes: &[Attributes], affinities: &[Vec<usize>]) -> io::Result<()> {
+        let Some(news) = self.given.news(attributes, affinities) else { return Ok(()) };
+        self.record(&news)?;
+        self.given.extend(&news);
+        Ok(())
+    }
+
+    /// Writes down everything about a thread that a run may change, unless it did so before. A thread that
+    /// came during the run may have inherited what the run gave: that is written down as the first thread of
+    /// its process had it before.
     ///
     /// # Errors
     /// The thread is gone, or the journal cannot be written.
@@ -121,14 +142,29 @@ impl Journal {
         if self.threads.contains(&thread) {
             return Ok(());
         }
+        let process = proc::process_of(tid)?;
+        let now = OwnScheduling::of(tid)?;
+        let before = match self.processes.get(&process) {
+            Some((known, first))
+                if thread.start_ticks >= self.began && Identity::of(process).is_ok_and(|id| id == *known) =>
+            {
+                self.given.without(now, first.by_ref())
+            }
+            _ => now,
+        };
         self.record(&Change::Thread {
             thread,
-            process: proc::process_of(tid)?,
-            attributes: sched::attributes(tid)?,
-            affinity: sched::affinity(tid)?,
+            process,
+            attributes: before.attributes,
+            affinity: before.affinity.clone(),
             group: cgroup::group_of(tid)?,
         })?;
         self.threads.insert(thread);
+        if let Entry::Vacant(first) = self.processes.entry(process)
+            && let Ok(process) = Identity::of(process)
+        {
+            first.insert((process, before));
+        }
         Ok(())
     }
 

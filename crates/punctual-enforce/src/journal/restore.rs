@@ -1,5 +1,6 @@
 //! Undoing what a journal says.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use super::before::{Scheduling, ThreadsBefore, put_back};
 use super::claims::{file_before, kernel_thread_before, others};
 use super::devices::elsewhere;
 use super::directory::DirectoryLock;
+use super::given::{Given, OwnScheduling};
 use super::{Change, Contents, HeldJournal, Identity, paths};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
@@ -78,7 +80,7 @@ impl HeldJournal {
         let mut undo = Undo::of(&contents);
         // Priorities first: the thread that holds the lock which thawing takes may need the processor of a
         // unit that spins.
-        undo.all_groups().for_each(demote_tree);
+        undo.demote_groups();
         undo.all_groups().for_each(thaw_tree);
         undo.end_children(&contents.changes);
         undo.restore_threads();
@@ -131,13 +133,23 @@ pub(super) struct Undo<'a> {
     pub attached: Vec<AttachedGroup<'a>>,
     /// The attributes of attached threads before the run.
     pub before: ThreadsBefore<'a>,
+    /// What the run gave to threads.
+    given: Given,
+    /// By thread, the attributes of those in the run's groups when undoing began.
+    demoted: HashMap<i32, Attributes>,
     pub restored: Restored,
 }
 
 impl<'a> Undo<'a> {
     fn of(contents: &'a Contents) -> Undo<'a> {
         let mount = cgroup::mount().unwrap_or_else(|_| PathBuf::from("/sys/fs/cgroup"));
+        let mut given = Given::of(&contents.changes);
+        if !contents.unreadable.is_empty() {
+            given.add_all_priorities();
+        }
         let mut undo = Undo {
+            given,
+            demoted: HashMap::new(),
             began: contents.run().map(|run| run.enforcer.start_ticks),
             started: Vec::new(),
             attached: Vec::new(),
@@ -215,12 +227,36 @@ impl<'a> Undo<'a> {
         let _ = fs::write(directory.join("cgroup.kill"), "1");
     }
 
-    /// Gives all threads that the run changed their attributes and affinity.
+    /// Puts every thread in the run's groups into the fair class, and remembers the class that it had.
+    fn demote_groups(&mut self) {
+        for tid in self.all_groups().flat_map(threads_in_tree).collect::<Vec<_>>() {
+            if let Ok(now) = sched::attributes(tid) {
+                self.demoted.entry(tid).or_insert(now);
+            }
+            // One that has ended takes no processor; what a thread had before is put back later.
+            let _ = sched::set_attributes(tid, &Attributes::other());
+        }
+    }
+
+    /// Gives all threads that the run changed their attributes and affinity, takes from those that came
+    /// meanwhile what they inherited from the run, and gives all others in its groups their own class again.
     fn restore_threads(&mut self) {
-        let mut threads: Vec<(Identity, Scheduling<'a>)> = self.before.scheduling().collect();
-        threads.extend(self.newcomers());
-        for (thread, scheduling) in threads {
+        for (thread, scheduling) in self.before.scheduling().collect::<Vec<_>>() {
+            self.demoted.remove(&thread.id);
             self.restore_thread(thread, scheduling);
+        }
+        for (thread, origin) in self.newcomers() {
+            let demoted = self.demoted.remove(&thread.id);
+            let Ok(now) = OwnScheduling::of(thread.id) else { continue };
+            let now = OwnScheduling { attributes: demoted.unwrap_or(now.attributes), ..now };
+            let own = self.given.without(now, origin);
+            self.restore_thread(thread, own.by_ref());
+        }
+        for (tid, attributes) in std::mem::take(&mut self.demoted) {
+            if !self.given.gives(&attributes) {
+                // One that has ended needs no class.
+                let _ = sched::restore_attributes(tid, &attributes);
+            }
         }
     }
 
@@ -317,14 +353,6 @@ fn kill_process(process: Identity) {
     if let (true, Some(pid)) = (process.is_alive(), rustix::process::Pid::from_raw(process.id)) {
         // Fails only for a process that has ended since.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
-}
-
-/// Puts every thread in a group and in the groups below it into the fair class.
-fn demote_tree(directory: &Path) {
-    for thread in threads_in_tree(directory) {
-        // One that has ended takes no processor; what a thread had before is put back later.
-        let _ = sched::set_attributes(thread, &Attributes::other());
     }
 }
 

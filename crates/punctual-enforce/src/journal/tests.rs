@@ -22,6 +22,7 @@ fn changes() -> Vec<Change> {
             affinity: vec![0, 1],
             group: "/a".into(),
         },
+        Change::Given { attributes: vec![Attributes::fifo(70)], affinities: vec![vec![1], vec![0, 1]] },
         Change::KernelThread { thread, attributes: Attributes::fifo(3), affinity: vec![0] },
         Change::File { path: "/proc/irq/1/smp_affinity_list".into(), before: "0".into(), during: "1".into() },
         Change::Group { directory: "/sys/fs/cgroup/punctual-4000000".into() },
@@ -58,7 +59,7 @@ fn every_change_is_read_as_it_was_written() {
 fn half_a_last_line_is_no_change() {
     let bytes = lines(&changes()).join(&b'\n');
     let contents = Contents::parse(&bytes);
-    assert_eq!(contents.changes, changes()[..8]);
+    assert_eq!(contents.changes, changes()[..9]);
     assert_eq!(contents.unreadable, Vec::<String>::new());
 }
 

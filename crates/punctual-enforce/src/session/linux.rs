@@ -3,7 +3,7 @@
 use punctual_sched::UnitParams;
 
 use crate::unit::{self, HIGHEST, LOWEST, LiveUnit};
-use punctual_linux::os::sched::Attributes;
+use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::preflight;
 
 /// A scheduler of plain Linux; nothing is enforced.
@@ -47,24 +47,26 @@ impl LinuxScheduler {
         params: &UnitParams,
         processors: &[usize],
     ) -> Result<(), unit::Error> {
+        let attributes = self.attributes(params).ok_or(unit::Error::NoBudget)?;
+        // The kernel admits SCHED_DEADLINE only for threads that may run everywhere.
+        if attributes.policy != sched::DEADLINE {
+            unit.set_affinity(processors)?;
+        }
+        unit.set_attributes(&attributes)
+    }
+
+    /// The attributes of a unit with these parameters; `None` where they lack what the scheduler needs.
+    pub(super) fn attributes(self, params: &UnitParams) -> Option<Attributes> {
         match self {
-            _ if params.best_effort && self != LinuxScheduler::Cfs => {
-                LinuxScheduler::Cfs.schedule(unit, params, processors)
-            }
-            LinuxScheduler::Cfs => {
-                unit.set_affinity(processors)?;
-                unit.set_attributes(&Attributes::other())
-            }
+            _ if params.best_effort => Some(Attributes::other()),
+            LinuxScheduler::Cfs => Some(Attributes::other()),
             LinuxScheduler::Fifo => {
-                unit.set_affinity(processors)?;
                 let below = params.priority.unwrap_or(u32::MAX).min(HIGHEST - LOWEST);
-                unit.set_attributes(&Attributes::fifo(HIGHEST - below))
+                Some(Attributes::fifo(HIGHEST - below))
             }
             LinuxScheduler::Deadline => {
-                let (Some(budget), Some(period)) = (params.budget, params.period) else {
-                    return Err(unit::Error::NoBudget);
-                };
-                unit.set_attributes(&Attributes::deadline(budget.as_ns(), period.as_ns()))
+                let (budget, period) = params.budget.zip(params.period)?;
+                Some(Attributes::deadline(budget.as_ns(), period.as_ns()))
             }
         }
     }

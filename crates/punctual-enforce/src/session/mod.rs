@@ -220,10 +220,10 @@ impl Session {
     /// # Errors
     /// It may not be changed; one that is gone is no error.
     pub fn place_helper(&mut self, tid: i32, processors: &[usize], to: &Attributes) -> Result<(), Error> {
-        let placed = self
-            .restoration
-            .journal
-            .record_thread(tid)
+        let journal = &mut self.restoration.journal;
+        let placed = journal
+            .record_given(&[*to], &[processors.to_vec()])
+            .and_then(|()| journal.record_thread(tid))
             .and_then(|()| sched::set_affinity(tid, processors))
             .and_then(|()| sched::set_attributes(tid, to));
         match placed {
@@ -280,6 +280,8 @@ impl Session {
         self.claim(threads)?;
         let (groups, attached, processes) = (&mut self.groups, &mut self.attached, &self.processes);
         let (journal, index) = (&mut self.restoration.journal, self.units);
+        let (attributes, affinities) = self.pools[pool].gives(params, index);
+        journal.record_given(&attributes, &affinities).map_err(Error::Journal)?;
         let adopt = || {
             let parent = match threads {
                 UnitThreads::ProcessTree(_) => groups.of(domain)?.directory().to_owned(),

@@ -14,7 +14,7 @@ use crate::blame::PoolObservations;
 use crate::driver::{Driver, Evidence, Settings};
 use crate::enforcer::{Command, Enforcement, Finished, Observed, STUCK};
 use crate::notice::Notice;
-use crate::unit::{LiveUnit, UnitThreads};
+use crate::unit::{LiveUnit, UnitThreads, priority_of};
 use punctual_linux::os::load;
 use punctual_linux::os::sched::Attributes;
 
@@ -95,6 +95,20 @@ impl Pool {
         unit.counters.set_unmanaged();
         units.push(unit);
         Ok(())
+    }
+
+    /// What its units get if `before` others were added to the session before a unit with these parameters:
+    /// scheduling attributes, and sets of processors.
+    pub(super) fn gives(&self, params: &UnitParams, before: usize) -> (Vec<Attributes>, Vec<Vec<usize>>) {
+        let attributes = match &self.units {
+            Units::Enforced(_) => {
+                let lowest = priority_of(u16::try_from(before).unwrap_or(u16::MAX));
+                vec![Attributes::fifo(lowest), Attributes::idle(), Attributes::other()]
+            }
+            Units::Linux { scheduler, .. } => scheduler.attributes(params).into_iter().collect(),
+        };
+        let each = self.processors.iter().map(|processor| vec![*processor]);
+        (attributes, each.chain([self.processors.clone()]).collect())
     }
 
     pub(super) fn remove(&mut self, name: &str) {
