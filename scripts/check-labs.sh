@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Does every lab end what it started when a signal ends it? Tools that a lab calls hang, beside an orphan that
-# ignores signals in a session, a network namespace and a mount of its own; INT, TERM and HUP end the lab.
+# ignores signals in a session, a network namespace and a mount of its own; INT, TERM and HUP end the lab. And
+# is a demo without results an error?
 #
 # usage: scripts/check-labs.sh
 # exit: 0 nothing is left; 1 something is, or a script has a fault; 77 skipped: root or shellcheck is missing.
@@ -69,5 +70,6 @@ for signal in INT TERM HUP; do
     done
     ends $signal PATH="$PATH" PUNCTUAL="$work/bin/hangs" labs/lab live isolation || failed=1
 done
+! python3 labs/xen/demo.py 2>/dev/null || { echo "labs/xen/demo.py: no error without results"; failed=1; }
 [ $failed = 0 ] && echo "6 labs, 3 signals: nothing is left"
 exit $failed

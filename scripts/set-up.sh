@@ -3,12 +3,21 @@
 # prints the command. It never fails: a step that needs a package that is still missing reports it.
 #
 # usage: scripts/set-up.sh COMMAND=PACKAGE...
-#   for example: scripts/set-up.sh qemu-system-x86_64=qemu-system-x86 c++=build-essential
+#   for example: scripts/set-up.sh qemu-system-x86_64=qemu-system-x86 busybox=busybox-static
+# A command of a package PROGRAM-static must be statically linked: it is copied to guests without libraries.
 set -euo pipefail
+
+# fits COMMAND PACKAGE: is the command here, and linked as the package says?
+fits() {
+    local path
+    path=$(command -v "$1") || return 1
+    # ldd lists the libraries of a program that loads some.
+    [[ $2 != *-static || $(ldd "$path" 2>/dev/null) != *'=>'* ]]
+}
 
 missing=()
 for pair in "$@"; do
-    command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+    fits "${pair%%=*}" "${pair#*=}" || missing+=("${pair#*=}")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 install="apt-get install --no-install-recommends ${missing[*]}"

@@ -3,7 +3,8 @@ each domain's share of the processor in %.
 
 usage: demo.py [TITLE SIMULATED.json XEN.json]...
 exit: 0 nobody missed a deadline under the servers that is met there in simulation, and a guest without
-deadlines had its simulated share to a point; 1 not so. Credit has no budgets and is not judged
+deadlines had its simulated share to a point; 1 not so, or there are no results. Credit has no budgets and is
+not judged
 """
 import json
 import sys
@@ -38,9 +39,18 @@ def kept(simulated, measured):
     return not late and max(apart, default=0) <= POINTS_MAX
 
 
+def has_run(results):
+    """Did a guest have jobs and processor time?"""
+    return bool(tasks(results)) and any(share > 0 for name, share in shares(results) if name != MANAGER)
+
+
 def main():
     titles, files = sys.argv[1::3], zip(sys.argv[2::3], sys.argv[3::3])
     pairs = [[json.load(open(file)) for file in pair] for pair in files]
+    idle = [title for title, (_, measured) in zip(titles, pairs) if not has_run(measured)]
+    if not pairs or idle:
+        where = ", ".join(idle) or "any policy"
+        sys.exit(f"no guest ran in Xen under {where}: see the logs in target/xen-lab")
     results = [result for pair in pairs for result in pair]
     left = f"  {'':<{NAME}}"
     print(left + "".join(f"{title:>{2 * CELL}}" for title in titles))
