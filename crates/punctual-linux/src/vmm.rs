@@ -189,12 +189,12 @@ pub fn trusted_owners(passwd: &Path) -> Vec<u32> {
 /// When there is none, or more than one.
 pub fn find_by_name(proc: &Path, run: &Path, name: &str, owners: &[u32]) -> Result<u32, FindError> {
     if let Some(pid) = pid_of_libvirt(run, name, owners)
-        && vm_name(&proc.join(pid.to_string())).is_some_and(|found| found == name)
+        && vm_name(proc, pid).is_some_and(|found| found == name)
     {
         return Ok(pid);
     }
     let mut all: Vec<(u32, String)> =
-        processes(proc).filter_map(|(pid, path)| Some((pid, vm_name(&path)?))).collect();
+        processes(proc).filter_map(|(pid, _)| Some((pid, vm_name(proc, pid)?))).collect();
     all.sort_unstable();
     let owner = |pid: u32| fs::metadata(proc.join(pid.to_string())).map(|process| process.uid());
     let is_trusted = |pid: u32| owner(pid).is_ok_and(|owner| owners.contains(&owner));
@@ -226,9 +226,9 @@ fn pid_of_libvirt(run: &Path, name: &str, owners: &[u32]) -> Option<u32> {
     fs::read_to_string(&file).ok()?.trim().parse().ok()
 }
 
-/// The name that a process' command line gives its VM (QEMU's `-name`).
-fn vm_name(process: &Path) -> Option<String> {
-    let line = fs::read(process.join("cmdline")).ok()?;
+/// The name that the command line of process `pid` gives its VM (QEMU's `-name`).
+pub fn vm_name(proc: &Path, pid: u32) -> Option<String> {
+    let line = fs::read(proc.join(pid.to_string()).join("cmdline")).ok()?;
     let mut arguments = line.split(|&byte| byte == 0).map(String::from_utf8_lossy);
     arguments.find(|argument| argument == "-name" || argument == "--name")?;
     let value = arguments.next()?;

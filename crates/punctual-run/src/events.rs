@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use punctual_enforce::journal::Restored;
 
+use crate::run::AttachTarget;
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
@@ -11,6 +13,8 @@ pub enum Event {
     Undone(Restored),
     /// What the run does next.
     Step(String),
+    /// What the run attaches to, before it changes its threads.
+    Attaching(Vec<AttachTarget>),
     /// A network of the host file is served by a switch that runs already.
     SwitchFound { network: String, process: i32 },
     /// No switch serves this network of the host file.

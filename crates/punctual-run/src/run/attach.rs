@@ -9,7 +9,6 @@ use super::error::{AttachError, Error};
 use punctual_enforce::journal::Identity;
 use punctual_enforce::unit::UnitThreads;
 use punctual_linux::channel::Stop;
-use punctual_linux::os::proc;
 use punctual_linux::vmm;
 use punctual_vm::qemu::Qmp;
 
@@ -62,14 +61,8 @@ pub(super) fn vcpu_threads(
     numbered
         .into_iter()
         .map(|(number, tid)| {
-            let identity = Identity::of(tid as i32).map_err(|source| {
-                if proc::is_gone(&source) {
-                    AttachError::ThreadGone(tid)
-                } else {
-                    AttachError::ThreadUnreadable { thread: tid, source }
-                }
-            })?;
-            Ok((number, identity))
+            let identity = Identity::of(tid as i32);
+            Ok((number, identity.map_err(|source| AttachError::of_thread(tid, source))?))
         })
         .collect()
 }

@@ -1,5 +1,6 @@
 //! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
 
+use punctual_model::live::Backend;
 use punctual_sched::Instant;
 
 use super::calibrate::{Calibrated, Guest};
@@ -8,6 +9,8 @@ use super::error::{Error, RunError};
 use super::follow::FollowedDomain;
 use super::helpers;
 use super::live_run::LiveRun;
+use super::targets::AttachTarget;
+use crate::events::Event;
 use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use punctual_enforce::unit::UnitThreads;
 
@@ -50,10 +53,26 @@ impl LiveRun<'_> {
         self.add_pools()?;
         let mut adopted = Vec::new();
         let left = self.processors_left();
+        self.report_targets(&left);
         for index in 0..self.domains.len() {
             adopted.extend(self.adopt_domain(index, &left)?);
         }
         Ok(self.session.schedule(adopted)?)
+    }
+
+    /// Reports what is attached to while its threads are still as they were.
+    fn report_targets(&self, left: &[usize]) {
+        let (host, linux) = (self.host, self.options.config.linux);
+        let target = |running: &RunningDomain| {
+            let domain = &host.domains[running.ix.0];
+            let Backend::Attach(_) = domain.live.backend else { return None };
+            // Adopting threads that are gone fails with the reason.
+            AttachTarget::of(host, domain, &running.vcpus, linux, left).ok()
+        };
+        let targets: Vec<AttachTarget> = self.domains.iter().filter_map(target).collect();
+        if !targets.is_empty() {
+            (self.options.events)(Event::Attaching(targets));
+        }
     }
 
     fn add_pools(&mut self) -> Result<(), Error> {

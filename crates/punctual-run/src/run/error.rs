@@ -7,6 +7,7 @@ use punctual_enforce::journal::Restored;
 use punctual_enforce::session::{self, Failed};
 
 use crate::error::ServeError;
+use punctual_linux::os::proc;
 use punctual_linux::preflight;
 use punctual_linux::vmm::FindError;
 use punctual_vm::qemu::QmpError;
@@ -219,6 +220,17 @@ pub enum AttachError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+impl AttachError {
+    /// Why what the system says of a thread is not known.
+    pub(super) fn of_thread(thread: u32, source: io::Error) -> AttachError {
+        if proc::is_gone(&source) {
+            AttachError::ThreadGone(thread)
+        } else {
+            AttachError::ThreadUnreadable { thread, source }
+        }
+    }
 }
 
 /// Why a change of the machine could not be made.

@@ -23,14 +23,19 @@ pub(super) fn place(
     let Some(first) = vcpus.first() else { return Ok(()) };
     let Ok(process) = proc::process_of(*first) else { return Ok(()) };
     let processors = helpers.processors.as_deref().unwrap_or(left);
-    let attributes = match helpers.policy {
-        HelperPolicy::Other { nice } => Attributes { nice: i32::from(nice), ..Attributes::other() },
-        HelperPolicy::Fifo { priority } => Attributes::fifo(u32::from(priority)),
-    };
+    let attributes = attributes(helpers);
     for tid in proc::threads(process).unwrap_or_default() {
         if !vcpus.contains(&tid) {
             session.place_helper(tid, processors, &attributes)?;
         }
     }
     Ok(())
+}
+
+/// How Linux schedules helper threads.
+pub(super) fn attributes(helpers: &Helpers) -> Attributes {
+    match helpers.policy {
+        HelperPolicy::Other { nice } => Attributes { nice: i32::from(nice), ..Attributes::other() },
+        HelperPolicy::Fifo { priority } => Attributes::fifo(u32::from(priority)),
+    }
 }

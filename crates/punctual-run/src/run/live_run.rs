@@ -49,9 +49,13 @@ impl LiveRun<'_> {
 
     /// The processors that no pool has.
     pub(super) fn processors_left(&self) -> Vec<usize> {
-        let taken = processors(self.host, &self.pools);
-        preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
+        left_by(&processors(self.host, &self.pools))
     }
+}
+
+/// The processors that are online beside those that pools have.
+pub(super) fn left_by(taken: &[usize]) -> Vec<usize> {
+    preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
 }
 
 /// The processors of these pools.

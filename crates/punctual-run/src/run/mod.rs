@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Prepared      prepare.rs    the host can be run here, and the image of its VMs is there
-//! Started       start.rs      a session; domains that were started, or found by attach.rs
+//! Started       start.rs      a session; domains that were started, or found by attach.rs (targets.rs)
 //! Calibrated    calibrate.rs  the speed of each guest's processor, and its clock (clock.rs)
 //! Enforced      enforce.rs    pools under their schedulers, with the vCPUs in them; helpers.rs
 //! Measured      measure.rs    the tasks have run; guests reported (reports.rs, outside.rs, follow.rs)
@@ -31,6 +31,7 @@ mod prepare;
 mod reports;
 mod results;
 mod start;
+mod targets;
 mod trace;
 
 use punctual_model::Host;
@@ -41,6 +42,7 @@ pub use error::{AttachError, ChangeError, Error, RunError};
 pub(crate) use inputs::StageInputs;
 pub use inputs::{ENDLESS, Interface, OutsideHost, OutsideSocket, SocketsGuest};
 pub use results::Measurements;
+pub use targets::{AttachTarget, AttachedThread, Scheduling, attach_targets};
 pub use trace::Trace;
 
 /// Takes the host through the stages.

@@ -112,8 +112,18 @@ fn is_switch(host: &Host, options: &StageInputs<'_>, ix: DomainIx) -> bool {
         && of_switches.chain(of_sockets).any(|network| host.networks[network.0].driver == ix)
 }
 
-/// The pools that have units. Tasks of a pool itself have no threads on a real host.
+/// The pools that have units beside what switches do.
 fn pools_in_use(host: &Host, options: &StageInputs<'_>) -> Result<Vec<PoolIx>, Error> {
+    pools_with(host, |domain| !is_switch(host, options, domain))
+}
+
+/// The pools that have domains.
+pub(super) fn pools_with_domains(host: &Host) -> Result<Vec<PoolIx>, Error> {
+    pools_with(host, |_| true)
+}
+
+/// The pools of domains that have units. Tasks of a pool itself have no threads on a real host.
+fn pools_with(host: &Host, has_units: impl Fn(DomainIx) -> bool) -> Result<Vec<PoolIx>, Error> {
     let nested = host.domains.iter().find(|domain| matches!(domain.parent, Parent::Domain(_)));
     if let Some(domain) = nested {
         return Err(Error::Nested { domain: domain.name.clone() });
@@ -124,9 +134,7 @@ fn pools_in_use(host: &Host, options: &StageInputs<'_>) -> Result<Vec<PoolIx>, E
     }
     let is_used = |pool: &PoolIx| {
         let mut domains = host.domains.iter().enumerate();
-        domains.any(|(ix, domain)| {
-            host.pool_of(domain.parent) == *pool && !is_switch(host, options, DomainIx(ix))
-        })
+        domains.any(|(ix, domain)| host.pool_of(domain.parent) == *pool && has_units(DomainIx(ix)))
     };
     let pools: Vec<PoolIx> = (0..host.pools.len()).map(PoolIx).filter(is_used).collect();
     if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }

@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
+use punctual_enforce::session::LinuxScheduler;
+use punctual_model::Host;
 use punctual_model::file::says_duration;
 use punctual_model::live::Backend;
 use punctual_report::html::Page;
 use punctual_report::{Column, disturbance, json, table};
 use punctual_run::config::{DefaultBackend, NetworkConfig};
-use punctual_run::run::ENDLESS;
+use punctual_run::run::{ENDLESS, attach_targets};
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
-use super::live::{EnforcementArgs, Steps, evidence, run_and_record, scheduler_of, trace};
+use super::live::{EnforcementArgs, Steps, evidence, run_and_record, scheduler_of, targets, trace};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -23,6 +25,7 @@ use super::{exit, report};
 /// back.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
+    punctual attach host.toml --dry-run                      what would be scheduled how\n  \
     punctual attach host.toml                                until Ctrl-C\n  \
     punctual attach host.toml --duration 60s --json\n  \
     punctual attach host.toml & punctual top")]
@@ -33,10 +36,26 @@ pub(super) struct Args {
     /// Schedule every pool by this policy instead of the file's.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+    /// Show which threads would be scheduled how, and change nothing. Needs no root to read /proc; with
+    /// --json as JSON.
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     enforcement: EnforcementArgs,
     #[command(flatten)]
     changes: Changes,
+}
+
+/// Shows what a run would attach to.
+fn dry_run(host: &Host, linux: Option<LinuxScheduler>, args: &Args, ui: &Ui) -> Result<u8, Error> {
+    let found = attach_targets(host, linux, args.enforcement.starve, interrupt::stopped);
+    let targets = found.map_err(Error::usage)?;
+    if args.enforcement.json {
+        ui.print_json(&targets)?;
+    } else {
+        ui.print(targets::text(&targets) + "nothing was changed\n")?;
+    }
+    Ok(exit::OK)
 }
 
 /// Runs `punctual attach`.
@@ -55,6 +74,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     if !says_duration(file.bytes(), &overrides) {
         host.duration = ENDLESS;
+    }
+    if args.dry_run {
+        return dry_run(&host, linux, args, ui);
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);

@@ -7,7 +7,7 @@ use punctual_run::events::{Event, Events};
 use punctual_sockets::layout;
 
 use super::super::output::Ui;
-use super::{Steps, restored};
+use super::{Steps, restored, targets};
 
 /// Prints events; the steps of a run as `steps` says.
 pub(crate) fn printer(ui: &Ui, steps: &Steps) -> Events {
@@ -27,6 +27,7 @@ fn print(event: &Event, steps: &Steps, ui: &Ui) {
             done.failures.iter().for_each(|failure| ui.warn(&format!("not put back: {failure}")));
         }
         Event::Step(step) => steps.say(step),
+        Event::Attaching(targets) => eprint!("{}", targets::text(targets)),
         Event::SwitchFound { network, process } => {
             eprintln!("network {}: served by process {process}", printable(network));
         }

@@ -5,6 +5,7 @@ mod evidence;
 mod replay;
 mod steps;
 mod switches;
+pub(super) mod targets;
 pub(super) mod trace;
 
 use std::io::Write;

@@ -1,0 +1,230 @@
+//! What a run attaches to: the threads that it finds, how Linux schedules them, and how the run will.
+
+use std::path::Path;
+
+use punctual_model::Host;
+use punctual_model::host::{Domain, Vcpu};
+use punctual_model::live::Backend;
+use punctual_sched::CpuId;
+use serde::Serialize;
+
+use super::attach;
+use super::error::{AttachError, Error};
+use super::helpers;
+use super::live_run::{left_by, processors};
+use super::prepare::pools_with_domains;
+use punctual_enforce::session::LinuxScheduler;
+use punctual_enforce::unit::{HIGHEST, LOWEST, UnitThreads, priority_of};
+use punctual_linux::channel::Stop;
+use punctual_linux::os::proc;
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::{preflight, vmm};
+
+/// A VM, process or set of threads that a domain is attached to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AttachTarget {
+    /// The domain's name in the host file.
+    pub domain: String,
+    /// The process that the threads belong to.
+    pub process: u32,
+    /// The process's name, at most 15 bytes.
+    pub program: String,
+    /// The VM's name on QEMU's command line.
+    pub vm: Option<String>,
+    /// The vCPUs' threads, in order.
+    pub vcpus: Vec<AttachedThread>,
+    /// How many vCPUs of the host file have no thread yet.
+    pub vcpus_absent: usize,
+    /// The other threads of the process.
+    pub helpers: Vec<AttachedThread>,
+}
+
+/// A thread that a run schedules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AttachedThread {
+    /// Its thread id.
+    pub thread: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// The vCPU of the host file; none for a helper thread.
+    pub vcpu: Option<String>,
+    pub now: Scheduling,
+    /// During the run.
+    pub then: Scheduling,
+}
+
+/// How Linux schedules a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Scheduling {
+    /// The processors that it may use, ascending.
+    pub processors: Vec<usize>,
+    /// Its class as chrt(1) names it, with its priority, range of priorities or nice value.
+    pub class: String,
+}
+
+/// Finds what a run of `host` attaches to, and changes nothing. It takes the right to read `/proc`, and
+/// QEMU's monitor sockets where the host file names them.
+///
+/// # Errors
+/// A pool has a processor that cannot be used, or something to attach to is not there.
+pub fn attach_targets(
+    host: &Host,
+    linux: Option<LinuxScheduler>,
+    starve: bool,
+    stop: Stop,
+) -> Result<Vec<AttachTarget>, Error> {
+    let pools = pools_with_domains(host)?;
+    let taken = processors(host, &pools);
+    preflight::processors(&taken, starve)?;
+    let (left, mut targets) = (left_by(&taken), Vec::new());
+    for domain in &host.domains {
+        let Backend::Attach(attach) = &domain.live.backend else { continue };
+        let vcpus = attach::vcpus(&domain.name, attach, domain.vcpus.len(), stop)?;
+        targets.push(AttachTarget::of(host, domain, &vcpus, linux, &left)?);
+    }
+    Ok(targets)
+}
+
+impl AttachTarget {
+    /// What the threads `vcpus` of a domain are part of.
+    pub(super) fn of(
+        host: &Host,
+        domain: &Domain,
+        vcpus: &[Option<UnitThreads>],
+        linux: Option<LinuxScheduler>,
+        left: &[usize],
+    ) -> Result<AttachTarget, Error> {
+        let found: Vec<(&Vcpu, i32)> = host.vcpus[domain.vcpus.clone()]
+            .iter()
+            .zip(vcpus)
+            .filter_map(|(vcpu, threads)| Some((vcpu, (*threads)?.identity().id)))
+            .collect();
+        let error = |tid: i32| {
+            move |source| Error::Attach {
+                domain: domain.name.clone(),
+                source: AttachError::of_thread(tid as u32, source),
+            }
+        };
+        let Some(&(_, first)) = found.first() else {
+            return Err(Error::VcpuCount { domain: domain.name.clone(), expected: vcpus.len(), found: 0 });
+        };
+        let process = proc::process_of(first).map_err(error(first))?;
+        let of_vcpu = |&(vcpu, tid): &(&Vcpu, i32)| {
+            let now = Scheduling::of(tid).map_err(error(tid))?;
+            let then = Scheduling::of_vcpu(host, domain, vcpu, linux, &now);
+            AttachedThread::new(tid, Some(vcpu.name.clone()), now, then).map_err(error(tid))
+        };
+        let then = Scheduling::of_helpers(domain, left);
+        let of_helper = |tid: i32| AttachedThread::new(tid, None, Scheduling::of(tid)?, then.clone());
+        let is_vcpu = |tid: &i32| found.iter().any(|(_, vcpu)| vcpu == tid);
+        let helpers = proc::threads(process).map_err(error(process))?;
+        Ok(AttachTarget {
+            domain: domain.name.clone(),
+            process: process as u32,
+            program: proc::name(process).map_err(error(process))?,
+            vm: vmm::vm_name(Path::new("/proc"), process as u32),
+            vcpus: found.iter().map(of_vcpu).collect::<Result<_, _>>()?,
+            vcpus_absent: vcpus.len() - found.len(),
+            // One that ends meanwhile needs no place.
+            helpers: helpers
+                .into_iter()
+                .filter(|tid| !is_vcpu(tid))
+                .filter_map(|tid| of_helper(tid).ok())
+                .collect(),
+        })
+    }
+}
+
+impl AttachedThread {
+    fn new(
+        tid: i32,
+        vcpu: Option<String>,
+        now: Scheduling,
+        then: Scheduling,
+    ) -> std::io::Result<AttachedThread> {
+        Ok(AttachedThread { thread: tid as u32, name: proc::name(tid)?, vcpu, now, then })
+    }
+}
+
+impl Scheduling {
+    /// How a thread is scheduled now.
+    fn of(tid: i32) -> std::io::Result<Scheduling> {
+        Ok(Scheduling { processors: sched::affinity(tid)?, class: class_of(&sched::attributes(tid)?) })
+    }
+
+    /// How a vCPU's thread is scheduled during the run.
+    fn of_vcpu(
+        host: &Host,
+        domain: &Domain,
+        vcpu: &Vcpu,
+        linux: Option<LinuxScheduler>,
+        now: &Scheduling,
+    ) -> Scheduling {
+        let pool = &host.pools[host.pool_of(domain.parent).0];
+        let params = &vcpu.params;
+        let is_allowed = |index: usize| {
+            let cpu = CpuId(index as u32);
+            linux.is_some() || params.affinity.as_ref().is_none_or(|set| set.contains(cpu))
+        };
+        let allowed = pool.processors.iter().enumerate().filter(|(index, _)| is_allowed(*index));
+        let allowed = allowed.map(|(_, processor)| *processor).collect();
+        let fair = class_of(&Attributes::other());
+        // As `session::LinuxScheduler` schedules a unit.
+        let (processors, class) = match linux {
+            _ if params.best_effort => (pool.processors.clone(), fair),
+            Some(LinuxScheduler::Cfs) => (allowed, fair),
+            Some(LinuxScheduler::Fifo) => {
+                let below = params.priority.unwrap_or(u32::MAX).min(HIGHEST - LOWEST);
+                (allowed, class_of(&Attributes::fifo(HIGHEST - below)))
+            }
+            // The kernel does not admit confined threads.
+            Some(LinuxScheduler::Deadline) => (now.processors.clone(), "SCHED_DEADLINE".into()),
+            None => (allowed, ranks(enforced_in(host, domain))),
+        };
+        Scheduling { processors, class }
+    }
+
+    /// How the helper threads of a domain are scheduled during the run.
+    fn of_helpers(domain: &Domain, left: &[usize]) -> Scheduling {
+        let helpers = &domain.live.helpers;
+        let processors = helpers.processors.as_deref().unwrap_or(left).to_vec();
+        Scheduling { processors, class: class_of(&helpers::attributes(helpers)) }
+    }
+}
+
+/// How many vCPUs the pool of a domain ranks.
+fn enforced_in(host: &Host, domain: &Domain) -> usize {
+    let pool = host.pool_of(domain.parent);
+    let of_pool = host.domains.iter().filter(|other| host.pool_of(other.parent) == pool);
+    let vcpus = of_pool.flat_map(|other| &host.vcpus[other.vcpus.clone()]);
+    vcpus.filter(|vcpu| !vcpu.params.best_effort).count()
+}
+
+/// The class of a unit that is one of `units` ranks.
+fn ranks(units: usize) -> String {
+    let lowest = priority_of(u16::try_from(units.saturating_sub(1)).unwrap_or(u16::MAX));
+    if lowest == HIGHEST { format!("SCHED_FIFO {HIGHEST}") } else { format!("SCHED_FIFO {lowest}-{HIGHEST}") }
+}
+
+/// A class as chrt(1) names it, with what orders threads in it.
+fn class_of(attributes: &Attributes) -> String {
+    let name = attributes.policy_name();
+    match attributes.policy {
+        sched::FIFO | sched::RR => format!("{name} {}", attributes.priority),
+        sched::OTHER if attributes.nice != 0 => format!("{name} nice {}", attributes.nice),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_named_with_what_orders_threads_in_them() {
+        assert_eq!(class_of(&Attributes::fifo(7)), "SCHED_FIFO 7");
+        assert_eq!(class_of(&Attributes { nice: -5, ..Attributes::other() }), "SCHED_OTHER nice -5");
+        assert_eq!(class_of(&Attributes::other()), "SCHED_OTHER");
+        assert_eq!([1, 2, 500].map(ranks), ["SCHED_FIFO 70", "SCHED_FIFO 69-70", "SCHED_FIFO 2-70"]);
+    }
+}

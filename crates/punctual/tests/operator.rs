@@ -1,0 +1,84 @@
+//! The first minutes of who operates VMs: without root, on narrow terminals, with mistakes.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use punctual_linux::os::sched::{affinity, attributes};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_punctual");
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs the program as a user without rights, who finds a state directory of root, with this standard input.
+fn as_nobody(args: &[&str], stdin: &str) -> Output {
+    let state = TempDir::new().expect("a directory");
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    // Where other users may not execute the program it is copied.
+    let copy = state.path().join("punctual");
+    let start = |program: &Path| {
+        let mut command = Command::new(program);
+        command.args(args).current_dir("/").env("PUNCTUAL_STATE", state.path()).env_remove("XDG_RUNTIME_DIR");
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let mut child = start(Path::new(PROGRAM)).or_else(|_| {
+        fs::copy(PROGRAM, &copy).expect("copied");
+        start(&copy)
+    });
+    let child = child.as_mut().expect("the program starts");
+    // A program that ends early reads nothing.
+    let _ = child.stdin.take().expect("piped").write_all(stdin.as_bytes());
+    let mut output =
+        Output { status: child.wait().expect("it ends"), stdout: Vec::new(), stderr: Vec::new() };
+    std::io::copy(child.stdout.as_mut().expect("piped"), &mut output.stdout).expect("read");
+    std::io::copy(child.stderr.as_mut().expect("piped"), &mut output.stderr).expect("read");
+    output
+}
+
+/// A host file whose only domain is attached to a thread.
+fn attached(thread: u32) -> String {
+    format!(
+        "[machine]\nprocessors = 1\n[pool.guests]\nprocessors = [0]\npolicy = 'deferrable'\n\
+         [domain.relay]\nbudget = '1ms'\nperiod = '10ms'\npriority = 1\nattach = {{ threads = [{thread}] }}\n"
+    )
+}
+
+#[test]
+fn a_dry_run_shows_threads_and_changes_none_without_root() {
+    let (me, process) = (rustix::thread::gettid().as_raw_nonzero().get(), std::process::id());
+    let state = || (attributes(me).expect("it lives"), affinity(me).expect("it lives"));
+    let before = state();
+    // The pool has the only processor that each machine has.
+    let args = ["attach", "-", "--dry-run", "--starve"];
+    let output = as_nobody(&args, &attached(me as u32));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(said.starts_with(&format!("relay: process {process} (")), "{said}");
+    let row = said.lines().find(|line| line.contains("relay.0")).expect("a row of the vCPU");
+    assert!(row.contains(&format!(" {me} ")) && row.ends_with(" -> SCHED_FIFO 70"), "{said}");
+    // The thread of the test harness.
+    assert!(said.contains(" helper") && said.ends_with("nothing was changed\n"), "{said}");
+    assert_eq!(state(), before);
+
+    let json = as_nobody(&[&args[..], &["--json"]].concat(), &attached(me as u32));
+    let targets: Value = serde_json::from_slice(&json.stdout).expect("JSON alone");
+    let vcpu = &targets[0]["vcpus"][0];
+    assert_eq!((&vcpu["vcpu"], &vcpu["thread"]), (&Value::from("relay.0"), &Value::from(me)));
+    assert_eq!(vcpu["then"]["processors"], Value::from(vec![0]));
+
+    let gone = as_nobody(&args, &attached(4_194_303));
+    assert_eq!(gone.status.code(), Some(2));
+    assert_eq!(stderr(&gone), "error: domain `relay`: thread 4194303 is gone\n");
+}
