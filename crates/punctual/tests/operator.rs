@@ -82,3 +82,21 @@ fn a_dry_run_shows_threads_and_changes_none_without_root() {
     assert_eq!(gone.status.code(), Some(2));
     assert_eq!(stderr(&gone), "error: domain `relay`: thread 4194303 is gone\n");
 }
+
+#[test]
+fn what_needs_root_says_so_first_with_the_line_to_type() {
+    for command in ["attach", "run"] {
+        let output = as_nobody(&[command, "-", "--report", "/no/page.html"], &attached(1));
+        assert_eq!(output.status.code(), Some(2));
+        let expected =
+            format!("error: {command} needs root: sudo punctual {command} - --report /no/page.html\n");
+        assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
+        assert!(stderr(&output).contains("CAP_SYS_NICE"), "{}", stderr(&output));
+    }
+    if !rustix::process::geteuid().is_root() {
+        // The state directory is this user's.
+        return;
+    }
+    let restore = stderr(&as_nobody(&["restore"], ""));
+    assert!(restore.starts_with("error: restore needs root: sudo punctual restore\n"), "{restore}");
+}

@@ -15,7 +15,8 @@ use super::error::Error;
 use super::input::{Changes, HostFile};
 use super::live::{EnforcementArgs, Steps, evidence, run_and_record, scheduler_of, targets, trace};
 use super::output::{OutFile, Ui};
-use super::{exit, report};
+use super::rights::{self, Needs};
+use super::{exit, interrupt, report};
 
 /// Put running VMs, processes or threads under the policies of a host file until the command ends.
 ///
@@ -78,6 +79,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.dry_run {
         return dry_run(&host, linux, args, ui);
     }
+    rights::check("attach", Needs::Scheduling)?;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);
     let networks = NetworkConfig { find_running: true, ..NetworkConfig::default() };

@@ -19,6 +19,7 @@ use super::error::Error;
 use super::input::HostFile;
 use super::live::{Steps, own_program, printer};
 use super::output::{OutFile, Ui, wrapped};
+use super::rights::{self, Needs};
 use super::{exit, interrupt};
 
 /// Measure what scheduling and the switch cost on this machine.
@@ -88,6 +89,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::be_graceful();
     // A wrong file is reported before the time is spent.
     let file = args.write.as_deref().map(HostToEdit::read).transpose()?;
+    if args.guests {
+        rights::check("calibrate --guests", Needs::Scheduling)?;
+    }
     let subjects = Subject::all(file.as_ref().map(|file| &file.host));
     let bar = progress(STEPS + subjects.len());
     let machine = Machine {

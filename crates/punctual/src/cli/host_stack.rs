@@ -21,6 +21,7 @@ use super::error::Error;
 use super::input::{HostFile, some_time};
 use super::live::{check_restored, plain_printer, restored};
 use super::output::Ui;
+use super::rights::{self, Needs};
 use super::{exit, interrupt};
 
 /// Configure this machine's network cards as the [host_stack] of a host file says, until Ctrl-C.
@@ -65,6 +66,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.print(plan.iter().map(show).collect::<String>())?;
         return Ok(exit::OK);
     }
+    rights::check("host-stack", Needs::Scheduling)?;
     interrupt::be_graceful();
     let events = plain_printer(ui);
     abandoned::undo_all(|restored| events(Event::Undone(restored)))?;

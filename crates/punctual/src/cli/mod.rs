@@ -25,6 +25,7 @@ mod policies;
 mod report;
 mod reproduce;
 mod restore;
+mod rights;
 mod run;
 mod show;
 mod sim;

@@ -10,6 +10,7 @@ use punctual_reproduce::{self as reproduce, LiveOptions, Options, Reproduction, 
 use super::error::Error;
 use super::live::{own_program, plain_printer};
 use super::output::{OutFile, Ui, make_directory};
+use super::rights::{self, Needs};
 use super::run::DefaultBackendArg;
 use super::{exit, interrupt};
 
@@ -151,6 +152,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 type Live = fn(&LiveOptions<'_>) -> Result<Reproduction, reproduce::Error>;
 
 fn live(args: &Args, paper: Live, ui: &Ui) -> Result<Reproduction, Error> {
+    rights::check("reproduce --live", Needs::Scheduling)?;
     interrupt::be_graceful();
     Ok(paper(&LiveOptions {
         program: own_program()?,

@@ -6,6 +6,7 @@ use super::error::Error;
 use super::exit;
 use super::live::{check_restored, restored};
 use super::output::Ui;
+use super::rights::{self, Needs};
 
 /// Undo the changes of a live run that was killed together with its guardian.
 ///
@@ -23,6 +24,7 @@ pub(super) struct Args {
 
 /// Runs `punctual restore`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    rights::check("restore", Needs::State)?;
     let (mut all, mut by_guardians, mut errors) = (Vec::new(), 0, Vec::new());
     for path in abandoned::journals()? {
         match abandoned::undo(&path) {

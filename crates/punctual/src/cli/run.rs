@@ -15,6 +15,7 @@ use super::live::{
     EnforcementArgs, Steps, evidence, replay, replay_text, run_and_record, scheduler_of, trace,
 };
 use super::output::{OutFile, Ui};
+use super::rights::{self, Needs};
 use super::{exit, report};
 
 /// Run a host file on this machine: real VMs or processes, their vCPUs under the pools' policies.
@@ -118,6 +119,7 @@ struct Measured {
 /// Runs `punctual run`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let variants = variants(args)?;
+    rights::check("run", Needs::Scheduling)?;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     // With several policies, or with plain Linux, there is no single analysis to show.
     let guarantees = match variants.as_slice() {

@@ -17,6 +17,7 @@ use super::error::Error;
 use super::input::{HostFile, some_time};
 use super::live::plain_printer;
 use super::output::Ui;
+use super::rights::{self, Needs};
 use super::{exit, interrupt};
 
 /// Serve guests with sockets of this host, as a host file allows.
@@ -57,6 +58,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
     let host = HostFile::read(&args.file)?.host(&overrides)?;
+    if args.directory.is_none() {
+        rights::check("sockets", Needs::State)?;
+    }
     let events = plain_printer(ui);
     let service = Service::start(&host, args.domain.as_deref(), args.directory.as_deref(), events)?;
     let listing = listing(service.served());

@@ -19,6 +19,7 @@ use super::error::Error;
 use super::input::{HostFile, some_time, time};
 use super::live::{plain_printer, switch_table};
 use super::output::Ui;
+use super::rights::{self, Needs};
 use super::{exit, interrupt};
 
 /// Connect VMs as a network of a host file says, and put urgent packets first.
@@ -107,6 +108,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let file = HostFile::read(&args.file)?;
     let host = file.host(&overrides)?;
     let network = network(&host, args.network.as_deref())?;
+    if args.sockets.is_none() {
+        rights::check("switch", Needs::State)?;
+    }
     if args.reload {
         return reload(args, &file, network, ui);
     }
