@@ -1,4 +1,4 @@
-//! Results as terminal tables, at most [`WIDTH`] columns wide.
+//! Results as terminal tables, at most [`WIDTH`] columns wide, or as wide as [`set_width`] says.
 //!
 //! Every view returns text that ends in a newline. Colour is the caller's decision (`colour`): this module
 //! does not look at the terminal.
@@ -24,7 +24,7 @@ use cells::{
 use layout::{BOLD, GREEN, RED, Row, Value, blocks, lines, section};
 
 pub use blame::{blame, deliveries};
-pub use layout::WIDTH;
+pub use layout::{WIDTH, set_width, table_width, text_width};
 
 /// How many of the worst tasks or domains a headline names.
 const NAMED: usize = 4;

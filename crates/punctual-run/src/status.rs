@@ -1,8 +1,10 @@
 //! What `punctual top` shows: snapshots of a run, written to every client of a Unix socket, one JSON value a
 //! line.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -259,52 +261,84 @@ const CLIENTS_MAX: usize = 16;
 /// one snapshot needs.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 
-/// The run's end of the socket: every client gets every snapshot; one that is too slow is disconnected. No
-/// client can make the run wait, and no number of them takes more than 16 descriptors.
+/// What the abstract names of sockets begin with that every user of this machine may read. They have no file,
+/// so nothing of them outlasts the run.
+const PUBLIC: &str = "punctual/top/";
+
+/// The run's end of the sockets: every client gets every snapshot; one that is too slow is disconnected. No
+/// client can make the run wait, and no number of them takes more than 16 descriptors a socket.
 #[derive(Debug)]
 pub struct Publisher {
-    listener: UnixListener,
+    /// For who may read the state directory.
+    own: Clients,
     path: PathBuf,
-    clients: Vec<UnixStream>,
+    /// For everybody else, who cannot disconnect the others.
+    public: Option<Clients>,
+}
+
+/// A socket with its clients.
+#[derive(Debug)]
+struct Clients {
+    listener: UnixListener,
+    connected: Vec<UnixStream>,
 }
 
 impl Publisher {
-    /// Opens the socket of this process beside its journal.
+    /// Opens the socket of this process beside its journal, and the one for everybody.
     ///
     /// # Errors
     /// The state directory cannot be written.
     pub fn open() -> io::Result<Publisher> {
-        Publisher::at(journal::prepare_directory()?.join(format!("{}.socket", std::process::id())))
+        let id = std::process::id();
+        let mut publisher = Publisher::at(journal::prepare_directory()?.join(format!("{id}.socket")))?;
+        let name = SocketAddr::from_abstract_name(format!("{PUBLIC}{id}"));
+        publisher.public = name.and_then(|name| UnixListener::bind_addr(&name)).and_then(Clients::of).ok();
+        Ok(publisher)
     }
 
     fn at(path: PathBuf) -> io::Result<Publisher> {
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        listener.set_nonblocking(true)?;
-        Ok(Publisher { listener, path, clients: Vec::new() })
+        Ok(Publisher { own: Clients::of(UnixListener::bind(&path)?)?, path, public: None })
     }
 
     /// Writes a snapshot to every client.
     pub fn publish(&mut self, snapshot: &Snapshot) {
+        let mut all: Vec<&mut Clients> =
+            [Some(&mut self.own), self.public.as_mut()].into_iter().flatten().collect();
+        all.iter_mut().for_each(|clients| clients.accept());
+        if all.iter().all(|clients| clients.connected.is_empty()) {
+            return;
+        }
+        let Ok(mut line) = serde_json::to_vec(snapshot) else { return };
+        line.push(b'\n');
+        all.iter_mut().for_each(|clients| clients.write(&line));
+    }
+}
+
+impl Clients {
+    fn of(listener: UnixListener) -> io::Result<Clients> {
+        listener.set_nonblocking(true)?;
+        Ok(Clients { listener, connected: Vec::new() })
+    }
+
+    fn accept(&mut self) {
         // Those that come faster than that wait until the next snapshot.
         for _ in 0..CLIENTS_MAX {
             let Ok((stream, _)) = self.listener.accept() else { break };
             let is_ready = stream.set_nonblocking(true).is_ok()
                 && rustix::net::sockopt::set_socket_send_buffer_size(&stream, WAITING_BYTES_MAX).is_ok();
             if is_ready {
-                if self.clients.len() == CLIENTS_MAX {
-                    self.clients.remove(0);
+                if self.connected.len() == CLIENTS_MAX {
+                    self.connected.remove(0);
                 }
-                self.clients.push(stream);
+                self.connected.push(stream);
             }
         }
-        if self.clients.is_empty() {
-            return;
-        }
-        let Ok(mut line) = serde_json::to_vec(snapshot) else { return };
-        line.push(b'\n');
-        // A line that does not fit the socket's buffer would arrive in part: such a client is disconnected.
-        self.clients.retain_mut(|client| client.write_all(&line).is_ok());
+    }
+
+    /// Writes a line. One that does not fit a client's buffer would arrive in part: it is disconnected.
+    fn write(&mut self, line: &[u8]) {
+        self.connected.retain_mut(|client| client.write_all(line).is_ok());
     }
 }
 
@@ -314,13 +348,18 @@ impl Drop for Publisher {
     }
 }
 
-/// The sockets of runs on this machine. One whose run is gone is removed.
+/// The sockets of runs on this machine: those of the state directory, where one whose run is gone is removed.
+/// Users who may not read it get the abstract names, with an `@` in front.
 ///
 /// # Errors
-/// The state directory cannot be read.
+/// The state directory cannot be read for another reason than the user.
 pub fn running() -> io::Result<Vec<PathBuf>> {
+    let files = match journal::state_files("socket") {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return public_sockets(),
+        files => files?,
+    };
     let mut found = Vec::new();
-    for path in journal::state_files("socket")? {
+    for path in files {
         match UnixStream::connect(&path) {
             Ok(_) => found.push(path),
             Err(_) => drop(std::fs::remove_file(&path)),
@@ -329,12 +368,38 @@ pub fn running() -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The sockets that every user may read.
+fn public_sockets() -> io::Result<Vec<PathBuf>> {
+    let all = std::fs::read_to_string("/proc/net/unix")?;
+    let names = all.lines().filter_map(|line| line.split_ascii_whitespace().last());
+    let of_runs = names.filter(|name| name.strip_prefix('@').is_some_and(|name| name.starts_with(PUBLIC)));
+    // A connection has the name of its listener.
+    let found: BTreeSet<PathBuf> = of_runs.map(PathBuf::from).collect();
+    Ok(found.into_iter().filter(|name| connect(name).is_ok()).collect())
+}
+
+/// Connects to a run by a path or an abstract name.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) else {
+        return UnixStream::connect(path);
+    };
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    // Any user can take such a name.
+    let owner = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    if owner.is_root() || owner == rustix::process::geteuid() {
+        Ok(stream)
+    } else {
+        let message = format!("it belongs to user {}, who is not root", owner.as_raw());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+    }
+}
+
 /// Reads the snapshots of a run until it ends or `each` returns false.
 ///
 /// # Errors
 /// The run is not there, or writes something that is not a snapshot.
 pub fn follow(path: &Path, mut each: impl FnMut(Snapshot) -> bool) -> io::Result<()> {
-    let mut lines = BufReader::new(UnixStream::connect(path)?);
+    let mut lines = BufReader::new(connect(path)?);
     let mut line = String::new();
     loop {
         line.clear();
@@ -395,13 +460,13 @@ mod tests {
             let start = Instant::now();
             publisher.publish(&snapshot(round));
             slowest = slowest.max(start.elapsed());
-            assert!(publisher.clients.len() <= CLIENTS_MAX);
+            assert!(publisher.own.connected.len() <= CLIENTS_MAX);
         }
         assert!(slowest < Duration::from_millis(100), "a snapshot took {slowest:?}");
         for round in 0..200 {
             publisher.publish(&snapshot(round));
         }
-        assert_eq!(publisher.clients.len(), 0, "those that never read are gone");
+        assert_eq!(publisher.own.connected.len(), 0, "those that never read are gone");
         let (told, seen) = std::sync::mpsc::channel();
         let reader = std::thread::spawn({
             let path = path.clone();

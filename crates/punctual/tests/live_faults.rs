@@ -15,6 +15,7 @@ mod placement;
 #[path = "faults/rounds.rs"]
 mod rounds;
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -311,6 +312,28 @@ fn ctrl_c_ends_a_run_and_undoes_its_changes() {
     signal(run.id(), "INT");
     let status = run.wait().expect("it ends");
     assert_eq!(status.code(), Some(0), "attach ends with Ctrl-C as it should");
+    assert_eq!(victims.state(), before);
+}
+
+#[test]
+fn every_user_can_watch_a_run() {
+    let Some(_turn) = needs() else { return };
+    let victims = Victims::start("watched");
+    let before = victims.state();
+    let mut run = victims.attach(&[]);
+    victims.wait_until_changed(&before);
+    let socket = format!("@punctual/top/{}", run.id());
+    let watch = || {
+        let mut top = victims.punctual(&["top", "--once", &socket]);
+        top.current_dir("/").env_remove("XDG_RUNTIME_DIR").uid(65534).gid(65534).output()
+    };
+    // It publishes once the tasks run.
+    wait("a user without rights sees the run", || watch().is_ok_and(|top| top.status.success()));
+    let said = String::from_utf8(watch().expect("it starts").stdout).expect("text");
+    assert!(said.starts_with("watched, ") && said.contains("  d0.0 "), "{said}");
+    signal(run.id(), "INT");
+    assert_eq!(run.wait().expect("it ends").code(), Some(0));
+    assert!(!watch().expect("it starts").status.success(), "the socket ends with the run");
     assert_eq!(victims.state(), before);
 }
 

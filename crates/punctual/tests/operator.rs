@@ -99,4 +99,6 @@ fn what_needs_root_says_so_first_with_the_line_to_type() {
     }
     let restore = stderr(&as_nobody(&["restore"], ""));
     assert!(restore.starts_with("error: restore needs root: sudo punctual restore\n"), "{restore}");
+    let top = stderr(&as_nobody(&["top", "--once"], ""));
+    assert!(top.contains("top needs root: sudo punctual top --once\n"), "{top}");
 }

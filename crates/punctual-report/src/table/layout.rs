@@ -1,14 +1,34 @@
 //! Tables of aligned columns that fit a terminal.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use punctual_model::text::{printable, printable_lines};
 use textwrap::{Options, WordSplitter};
 
-/// No line is longer, whatever the results; long cells wrap.
+/// Columns of a line where no terminal says otherwise, and of text on any terminal: longer lines read badly.
 pub const WIDTH: usize = 100;
-/// Names of domains and tasks wrap beyond this.
+/// The narrowest terminal for which tables are made.
+const WIDTH_MIN: usize = 40;
+/// Names of domains and tasks wrap beyond this, and beyond half of a line.
 const NAME_WIDTH: usize = 40;
+/// The terminal's columns.
+static TERMINAL: AtomicUsize = AtomicUsize::new(WIDTH);
+
+/// Makes the tables of this process as wide as a terminal of so many columns. Without it they have [`WIDTH`].
+pub fn set_width(columns: usize) {
+    TERMINAL.store(columns.max(WIDTH_MIN), Ordering::Relaxed);
+}
+
+/// No line of a table is longer; long cells wrap.
+pub fn table_width() -> usize {
+    TERMINAL.load(Ordering::Relaxed)
+}
+
+/// No line of text is longer.
+pub fn text_width() -> usize {
+    table_width().min(WIDTH)
+}
 /// Spaces between columns.
 const GAP: usize = 2;
 
@@ -38,9 +58,9 @@ pub(super) fn blocks(first: &str, columns: &[&str], rows: &[Row], colour: bool) 
     if rows.is_empty() {
         return String::new();
     }
-    let names =
-        rows.iter().map(|(name, _)| width(name)).max().unwrap_or(0).max(width(first)).clamp(1, NAME_WIDTH);
-    let room = WIDTH - names;
+    let names = rows.iter().map(|(name, _)| width(name)).max().unwrap_or(0).max(width(first));
+    let names = names.clamp(1, NAME_WIDTH.min(table_width() / 2));
+    let room = table_width() - names;
     let widths: Vec<usize> = (0..columns.len())
         .map(|i| {
             let cells = rows.iter().map(|(_, values)| values.get(i).map_or(0, |value| width(&value.text)));
@@ -126,7 +146,7 @@ pub(super) fn section(title: &str, body: &str, colour: bool) -> String {
 
 /// Text wrapped to the width, each line in the style; an empty style is the terminal's own.
 pub(super) fn lines(text: &str, style: &str, colour: bool) -> String {
-    textwrap::wrap(&printable_lines(text), WIDTH)
+    textwrap::wrap(&printable_lines(text), text_width())
         .iter()
         .map(|line| paint(line, style, colour) + "\n")
         .collect()

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use punctual_model::text::printable_lines;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
+use punctual_report::table::table_width;
 use punctual_run::status::{
     DomainStatus, PlaneStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
 };
@@ -15,6 +16,7 @@ use punctual_sched::Duration;
 
 use super::error::Error;
 use super::output::Ui;
+use super::rights::{self, Needs};
 use super::{exit, interrupt};
 
 /// Watch a live run: pools, vCPUs, budgets, use, states, missed deadlines.
@@ -23,10 +25,11 @@ use super::{exit, interrupt};
 /// periods in which a vCPU got its whole budget or did not want more, "without" the longest time that it was
 /// ready and had no processor, and "wait p99" how long it waited for the processor each time. These cover the
 /// time under enforcement up to half a second ago and need no help from the guest. Guests report finished
-/// jobs about once a second; jobs that became due after the last report are shown as "not told yet".
+/// jobs about once a second; jobs that became due after the last report are shown as "not told yet". Every
+/// user can watch a run; only root can change it.
 ///
-/// Without a run it shows the ports and planes of each `punctual switch`, twice a second. "queued" counts
-/// frames that wait in a VM's ring or in the switch, and "p99" is the time inside the switch.
+/// Without a run it shows the ports and planes of each `punctual switch` of this user, twice a second.
+/// "queued" counts frames that wait in a VM's ring or in the switch, and "p99" is the time inside the switch.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual top\n  \
@@ -67,6 +70,11 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         // Twenty snapshots a second are more than eyes need.
         let due = args.json || args.once || is_slow || shown.is_multiple_of(2);
         shown += 1;
+        if args.once && !args.json && before.is_none() {
+            // The use of a processor is seen between two snapshots.
+            before = Some(snapshot);
+            return !interrupt::stopped();
+        }
         if due {
             let text = if redraw { format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")) } else { text };
             failed = ui.print(text);
@@ -80,6 +88,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     failed?;
     followed?;
+    if let Some(only) = before.filter(|_| args.once && !args.json && shown == 1) {
+        // The run ended before a second one.
+        ui.print(printable_lines(&screen(&only, None)))?;
+    }
     Ok(exit::OK)
 }
 
@@ -106,6 +118,8 @@ impl Watched {
         let mut runs = running().map_err(no_list)?;
         match runs.len() {
             0 => {
+                // A run shows itself to everybody, a switch to its user.
+                rights::check("no live run is active here; for switches top", Needs::State)?;
                 let switches = Client::running().map_err(no_list)?;
                 let none = "no live run and no switch is active here; start one with `punctual run`";
                 if switches.is_empty() {
@@ -238,21 +252,29 @@ const COLUMNS: [&str; 11] =
 
 /// Narrower columns would change their width from one snapshot to the next.
 const WIDTH_MIN: usize = 8;
+/// Blanks before each column.
+const GAP: usize = 2;
 
-/// Rows below their heads, names at the left.
+/// Rows below their heads, names at the left. Columns beyond the terminal's width are a table below, with the
+/// names again.
 fn table<const N: usize>(heads: &[String; N], rows: &[[String; N]]) -> String {
-    let mut out = String::new();
     let all = || std::iter::once(heads).chain(rows);
     let width = |column: usize| all().map(|row| row[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0).max(WIDTH_MIN));
-    for row in all() {
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let _ = match column {
-                0 => write!(out, "  {cell:<width$}"),
-                _ => write!(out, "  {cell:>width$}"),
-            };
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0).max(WIDTH_MIN) + GAP);
+    let (mut out, mut start, room) = (String::new(), 1, table_width());
+    while start < N {
+        let fits = |end: &usize| widths[0] + widths[start..*end].iter().sum::<usize>() <= room;
+        let end = (start + 1..=N).take_while(fits).last().unwrap_or(start + 1);
+        for row in all() {
+            let name = widths[0] - GAP;
+            // Writing to a string cannot fail.
+            let _ = write!(out, "  {:<name$}", row[0]);
+            for (cell, width) in row[start..end].iter().zip(&widths[start..end]) {
+                let _ = write!(out, "{cell:>width$}");
+            }
+            out.push('\n');
         }
-        out.push('\n');
+        start = end;
     }
     out
 }
