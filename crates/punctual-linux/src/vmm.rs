@@ -115,6 +115,17 @@ pub fn vcpus(threads: &[Thread]) -> Vec<(u32, u32)> {
     vcpus
 }
 
+/// What people call thread `tid`, whose name is `name`: a vCPU by its VM, because all VMs give their vCPUs'
+/// threads the same names; any other thread by its own name.
+pub fn shown_name(proc: &Path, tid: u32, name: &str) -> String {
+    let Role::Vcpu(number) = role_of(name, tid, false) else { return name.to_owned() };
+    let Ok(process) = process_of(proc, tid) else { return name.to_owned() };
+    match vm_name(proc, process) {
+        Some(vm) => format!("vCPU {number} of VM {vm} (process {process})"),
+        None => format!("vCPU {number} of process {process}"),
+    }
+}
+
 /// The vhost workers of process `pid` that are kernel threads of their own (before Linux 6.4).
 pub fn vhost_kernel_threads(proc: &Path, pid: u32) -> Vec<Thread> {
     let name = format!("vhost-{pid}");
@@ -346,6 +357,20 @@ mod tests {
         ]);
         let found: Vec<u32> = vhost_kernel_threads(root.path(), 50).iter().map(|thread| thread.tid).collect();
         assert_eq!(found, [60]);
+    }
+
+    #[test]
+    fn a_vcpu_is_shown_with_its_vm() {
+        let threads = [(80, "qemu-system-x86"), (81, "CPU 1/TCG")];
+        let root = proc(&[
+            (80, &threads, "qemu -name guest=web,debug-threads=on"),
+            (90, &[(90, "qemu"), (91, "CPU 0/KVM")], "qemu -m 1"),
+        ]);
+        let shown = |tid, name| shown_name(root.path(), tid, name);
+        assert_eq!(shown(81, "CPU 1/TCG"), "vCPU 1 of VM web (process 80)");
+        assert_eq!(shown(91, "CPU 0/KVM"), "vCPU 0 of process 90");
+        assert_eq!(shown(80, "qemu-system-x86"), "qemu-system-x86");
+        assert_eq!(shown(99, "CPU 0/KVM"), "CPU 0/KVM", "it has ended");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -18,6 +19,7 @@ use crate::clock::now;
 use crate::unit::UnitThreads;
 use punctual_linux::os::load::{self, Load};
 use punctual_linux::os::proc;
+use punctual_linux::vmm;
 
 /// How often entries are taken from the enforcers.
 const INTERVAL: StdDuration = StdDuration::from_millis(20);
@@ -227,7 +229,8 @@ impl Sampler {
                 if ran > 0
                     && let Some((processor, is_real_time)) = self.place_of(process, thread)
                 {
-                    foreign.push(Foreign { processor, name: name(), ran_ns: ran, is_real_time });
+                    let name = vmm::shown_name(Path::new("/proc"), thread as u32, &name());
+                    foreign.push(Foreign { processor, name, ran_ns: ran, is_real_time });
                 }
                 if let Some(serves) = serving.iter().find(|serves| serves.thread == thread) {
                     let (units, name) = (serves.units.clone(), serves.name.clone());

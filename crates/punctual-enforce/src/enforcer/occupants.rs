@@ -13,6 +13,7 @@ use super::shared::{NAME, Shared, UnitMembers};
 use crate::unit::HIGHEST;
 use punctual_linux::os::switches::{Record, SwitchReader};
 use punctual_linux::os::{cgroup, proc, sched};
+use punctual_linux::vmm;
 
 /// Spans that are kept of a processor: 24 MiB.
 const SPANS_MAX: usize = 1024 * 1024;
@@ -170,7 +171,7 @@ fn kind_of(tid: i32, units: &[UnitMembers], mount: &Path) -> Option<Kind> {
         sched::FIFO | sched::RR => attributes.priority > HIGHEST,
         policy => policy == sched::DEADLINE,
     };
-    Some(Kind::Foreign { name, is_above })
+    Some(Kind::Foreign { name: vmm::shown_name(Path::new("/proc"), tid as u32, &name), is_above })
 }
 
 #[cfg(test)]
