@@ -60,18 +60,24 @@ fn affinity(machine: &Machine) -> Result<Outcome, ReadError> {
         let summary = format!("this process may use the pool's processors ({})", machine.pool);
         return Ok(Outcome::ok(summary).readings([evidence]));
     }
-    let missing = machine.pool.without(&allowed);
+    // One that is offline is the check `processors`'.
+    let pool = machine.pool.intersection(&machine.online);
+    let missing = pool.without(&allowed);
+    if missing.is_empty() {
+        let summary = format!("this process may use those of the pool's processors that are online ({pool})");
+        return Ok(Outcome::ok(summary).readings([evidence]));
+    }
     let Some((group, path, cpuset)) = cpuset(machine) else {
         let summary = format!("this process may not use {missing}, and its cpuset cannot be read");
         return Ok(Outcome::unknown(summary).readings([evidence]));
     };
-    let outcome = if cpuset.covers(&machine.pool) {
+    let outcome = if cpuset.covers(&pool) {
         Outcome::note(format!("the affinity leaves out {missing}; a run can widen it to the cpuset"))
-            .fix(format!("taskset -pc {} $$", machine.pool))
+            .fix(format!("taskset -pc {pool} $$"))
     } else {
-        let missing = machine.pool.without(&cpuset);
+        let missing = pool.without(&cpuset);
         Outcome::critical(format!("the pool's processors {missing} are outside the cpuset of this cgroup"))
-            .fix(format!("echo {} > {group}/cpuset.cpus", cpuset.union(&machine.pool)))
+            .fix(format!("echo {} > {group}/cpuset.cpus", cpuset.union(&pool)))
     };
     Ok(outcome.readings([evidence]).read(path, cpuset))
 }

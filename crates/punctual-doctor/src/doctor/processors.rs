@@ -1,5 +1,7 @@
 //! The pool's processors: what they share, how fast they run, how they sleep, what else uses them.
 
+use std::collections::BTreeSet;
+
 use super::check::Check;
 use super::cpus::Cpus;
 use super::finding::{Change, Outcome, Reading};
@@ -121,9 +123,17 @@ fn processors(machine: &Machine) -> Result<Outcome, ReadError> {
     let outcome = if machine.pool.is_empty() {
         Outcome::note("no pool has a processor")
     } else if !missing.is_empty() {
-        let fix: Vec<String> =
-            missing.iter().map(|cpu| format!("echo 1 > /sys/devices/system/cpu/cpu{cpu}/online")).collect();
-        Outcome::critical(format!("processors {missing} of pools are not online")).fix(fix.join("; "))
+        let switches = missing.iter().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+        let there: Vec<String> = switches.filter(|switch| machine.root.has(switch)).collect();
+        if there.len() == missing.len() {
+            let fix: Vec<String> = there.iter().map(|switch| format!("echo 1 > {switch}")).collect();
+            Outcome::critical(format!("processors {missing} of pools are not online")).fix(fix.join("; "))
+        } else {
+            let online = &machine.online;
+            Outcome::critical(format!(
+                "this machine has processors {online}; pools ask for {missing} as well"
+            ))
+        }
     } else if machine.others.is_empty() {
         Outcome::critical(
             "pools have every processor of the machine, and nothing is left for everything else",
@@ -252,14 +262,19 @@ fn idle_states(machine: &Machine) -> Result<Outcome, ReadError> {
     let mut readings: Vec<Reading> =
         limit.iter().map(|us| Reading { path: format!("{device}, us"), value: us.to_string() }).collect();
     let mut deepest: Option<(i64, String)> = None;
-    for (_, path) in machine.each("/sys/devices/system/cpu/cpu{}/cpuidle") {
-        for state in machine.root.names(&path)?.iter().filter(|name| name.starts_with("state")) {
-            let state = format!("{path}/{state}");
+    let (mut slow_on, mut slow) = (BTreeSet::new(), BTreeSet::new());
+    for (cpu, path) in machine.each("/sys/devices/system/cpu/cpu{}/cpuidle") {
+        for name in machine.root.names(&path)?.iter().filter(|name| name.starts_with("state")) {
+            let state = format!("{path}/{name}");
             let latency = machine.root.number(&format!("{state}/latency"))?;
             let enabled = machine.root.number(&format!("{state}/disable"))? == 0;
             let permitted = limit.is_none_or(|limit| latency <= limit.into());
             if enabled && permitted && deepest.as_ref().is_none_or(|(most, _)| latency > *most) {
                 deepest = Some((latency, machine.root.text(&format!("{state}/name"))?));
+            }
+            if enabled && latency > EXIT_OK_US {
+                slow_on.insert(cpu.to_string());
+                slow.insert(name.clone());
             }
         }
     }
@@ -281,7 +296,14 @@ fn idle_states(machine: &Machine) -> Result<Outcome, ReadError> {
     } else {
         outcome
     };
-    Ok(outcome.fix("cpupower idle-set -D 2  # disables states that take more than 2 us").readings(readings))
+    let words = |of: BTreeSet<String>| of.into_iter().collect::<Vec<_>>().join(" ");
+    let fix = format!(
+        "for c in {}; do for s in {}; do echo 1 > /sys/devices/system/cpu/cpu$c/cpuidle/$s/disable; done; \
+         done",
+        words(slow_on),
+        words(slow)
+    );
+    Ok(outcome.fix(fix).readings(readings))
 }
 
 fn thermal(machine: &Machine) -> Result<Outcome, ReadError> {
@@ -302,7 +324,12 @@ fn judge_property(machine: &Machine, with: &Cpus, property: &str, parameter: &st
         return Outcome::ok(format!("{property}: every processor of pools"));
     }
     let outcome = Outcome::note(format!("not {property}: {without}"));
-    outcome.fix(format!("# boot with: {}", parameter.replace("{}", &machine.pool.to_string())))
+    if machine.others.is_empty() {
+        // The kernel keeps at least one processor for everything else.
+        return outcome;
+    }
+    let pool = machine.pool.intersection(&machine.online);
+    outcome.fix(format!("# boot with: {}", parameter.replace("{}", &pool.to_string())))
 }
 
 fn isolcpus(machine: &Machine) -> Result<Outcome, ReadError> {

@@ -163,8 +163,14 @@ fn rt_threads(machine: &Machine) -> Result<Outcome, ReadError> {
     let (kernel, programs): (Vec<&Thread>, Vec<&Thread>) = others.into_iter().partition(|t| t.stat.kernel);
     let evidence: Vec<_> = priorities(&programs).chain(priorities(&kernel)).collect();
     let outcome = match (programs.is_empty(), kernel.is_empty()) {
-        (false, _) => Outcome::warning(format!("programs: {}", named(&programs)))
-            .fix(for_each(&programs, &format!("taskset -pc {} $t", machine.others))),
+        (false, _) => {
+            let outcome = Outcome::warning(format!("programs: {}", named(&programs)));
+            if machine.others.is_empty() {
+                outcome
+            } else {
+                outcome.fix(for_each(&programs, &format!("taskset -pc {} $t", machine.others)))
+            }
+        }
         (true, false) => Outcome::note(format!("of the kernel: {}", named(&kernel))),
         (true, true) => Outcome::ok("none may run on processors of pools"),
     };

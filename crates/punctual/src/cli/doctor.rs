@@ -88,8 +88,12 @@ fn processors(host: &Host) -> Cpus {
 fn report(findings: &Findings, named: bool, colour: bool) -> String {
     let list = |cpus: &[usize]| cpus.iter().copied().collect::<Cpus>().to_string();
     let whence = if named { "the host file's" } else { "without a host file all but the first" };
-    let mut out =
-        format!("Processors of pools: {} of {} ({whence})\n", list(&findings.pool), list(&findings.online));
+    let (pool, online) = (list(&findings.pool), list(&findings.online));
+    let mut out = if findings.pool.iter().all(|cpu| findings.online.contains(cpu)) {
+        format!("Processors of pools: {pool} of {online} ({whence})\n")
+    } else {
+        format!("This machine has processors {online}; the host file asks for {pool}\n")
+    };
     for severity in Severity::ALL {
         let of: Vec<&Finding> = findings.findings.iter().filter(|f| f.severity == severity).collect();
         if !of.is_empty() {

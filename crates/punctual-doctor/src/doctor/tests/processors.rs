@@ -8,9 +8,31 @@ fn pools_must_leave_a_processor_and_have_theirs_online() {
         desktop().findings(pool).findings.into_iter().find(|f| f.id == "processors").expect("there")
     };
     assert_eq!(of("0-3").severity, Severity::Critical);
-    let missing = of("3-4");
-    assert_eq!(missing.summary, "processors 4 of pools are not online");
-    assert_eq!(missing.fix.as_deref(), Some("echo 1 > /sys/devices/system/cpu/cpu4/online"));
+    let absent = of("3-4");
+    assert_eq!(absent.summary, "this machine has processors 0-3; pools ask for 4 as well");
+    assert_eq!(absent.fix, None, "no command adds a processor");
+    let offline = desktop()
+        .with(&[("/sys/devices/system/cpu/online", "0-2\n"), ("/sys/devices/system/cpu/cpu3/online", "0\n")])
+        .findings("2-3");
+    let offline = offline.findings.into_iter().find(|f| f.id == "processors").expect("there");
+    assert_eq!(offline.summary, "processors 3 of pools are not online");
+    assert_eq!(offline.fix.as_deref(), Some("echo 1 > /sys/devices/system/cpu/cpu3/online"));
+}
+
+#[test]
+fn no_command_names_processors_that_are_not_there_or_leaves_a_list_empty() {
+    let machine = desktop().thread(50, "spinner", 1, 10, "0-3");
+    for pool in ["0-3", "0-7", "3-7"] {
+        for finding in machine.findings(pool).findings {
+            let fix = finding.fix.unwrap_or_default();
+            let beyond = ["4", "5", "6", "7"]
+                .iter()
+                .any(|cpu| fix.contains(&format!("-{cpu}")) || fix.contains(&format!("cpu{cpu}/")));
+            let is_empty = fix.contains("-pc  ") || fix.contains("echo  >");
+            assert!(!beyond && !is_empty, "{pool}: {}: {fix}", finding.id);
+            assert!(!fix.contains("=0-3") && !fix.ends_with(",0-3"), "{pool}: {}: {fix}", finding.id);
+        }
+    }
 }
 
 #[test]
@@ -64,6 +86,9 @@ fn a_guest_without_frequencies_of_its_own_says_so() {
 #[test]
 fn an_idle_state_counts_when_it_is_enabled_and_the_latency_limit_permits_it() {
     assert_eq!(desktop().says("idle-states"), "warning: C6 takes 133 us to leave");
+    let fix = "for c in 2 3; do for s in state1 state2; do \
+               echo 1 > /sys/devices/system/cpu/cpu$c/cpuidle/$s/disable; done; done";
+    assert_eq!(desktop().find("idle-states").fix.as_deref(), Some(fix));
     let disabled = desktop().with(&[
         ("/sys/devices/system/cpu/cpu2/cpuidle/state2/disable", "1"),
         ("/sys/devices/system/cpu/cpu3/cpuidle/state2/disable", "1"),
