@@ -15,6 +15,12 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_punctual");
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
 
+/// The program, started at the root of the repository.
+fn run(args: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    Command::new(PROGRAM).current_dir(root).args(args).output().expect("the program starts")
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -101,4 +107,55 @@ fn what_needs_root_says_so_first_with_the_line_to_type() {
     assert!(restore.starts_with("error: restore needs root: sudo punctual restore\n"), "{restore}");
     let top = stderr(&as_nobody(&["top", "--once"], ""));
     assert!(top.contains("top needs root: sudo punctual top --once\n"), "{top}");
+}
+
+/// What the program shows on a terminal of so many columns.
+fn on_terminal(columns: usize, args: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Progress bars are drawn over each other.
+    let command = format!("stty cols {columns} rows 40 && exec {PROGRAM} {args} 2>/dev/null");
+    let output = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .output()
+        .expect("script(1)");
+    let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    assert!(output.status.success(), "{said}");
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn tables_and_examples_fit_the_terminal() {
+    for columns in [60, 80, 132] {
+        for args in [
+            "sim examples/five-vms.toml --color never",
+            "sim examples/network.toml --detail --color never",
+            "sim examples/five-vms.toml --policy all --color never",
+        ] {
+            let lines = on_terminal(columns, args);
+            let wide = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(wide > columns / 2 && wide <= columns, "{args}: {wide}\n{}", lines.join("\n"));
+        }
+    }
+    let help = on_terminal(60, "--color never --help");
+    assert!(help.iter().all(|line| line.chars().count() <= 60), "{}", help.join("\n"));
+    let comment = "      under every policy, side by side";
+    assert!(help.iter().any(|line| line == comment), "{}", help.join("\n"));
+}
+
+#[test]
+fn manual_pages_are_of_what_people_use() {
+    let directory = TempDir::new().expect("a directory");
+    let out = directory.path().to_str().expect("text");
+    assert!(run(&["man", "--out", out]).status.success());
+    let page = |name: &str| fs::read_to_string(directory.path().join(name));
+    assert!(page("punctual-guardian.1").is_err() && page("punctual-launch.1").is_err());
+    for show in ["punctual-xen-show.1", "punctual-xen-replay.1"] {
+        assert!(page(show).expect("its page").contains(".TH "), "{show}");
+    }
+    assert!(!page("punctual-xen.1").expect("its page").contains("help(1)"));
+    let top = page("punctual.1").expect("its page");
+    assert!(!top.contains("EXTRA") && top.contains("\n.SH EXAMPLES\n"), "{top}");
+    assert!(top.contains("\n.SH EXIT STATUS\n"), "{top}");
 }

@@ -42,26 +42,45 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use error::Error;
 use output::Ui;
+use punctual_report::table;
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    it ran
-  1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
-       (with --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a
-       difference is beyond the tolerance (compare), something threatens latency (doctor), or an
-       recorded decision differs (xen replay)
-  2    the command line or a file is wrong, an output cannot be written, or this machine cannot do a
-       live run
-  3    the simulator or the switch violated an invariant (please report it)
-  4    the guardian ended a live run because enforcement or the program hung (137 if the guardian had to
-       kill it); standard error has the reason
-  5    a live run ended, but some jobs could not be measured, because a guest's reports stopped or
-       contradict each other, or a vCPU could not be enforced to the end (1 with --fail-on-miss)
-  6    with --fail-on-miss: deadlines of a live run were missed, but only by jobs that the machine itself
-       had disturbed
-  7    something that a live run changed could not be restored (run, attach, host-stack, restore);
-       standard error names it
-  130  interrupted";
+const EXIT_CODES: [(&str, &str); 9] = [
+    ("0", "it ran"),
+    (
+        "1",
+        "it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one (with \
+         --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a difference is \
+         beyond the tolerance (compare), something threatens latency (doctor), or a recorded decision \
+         differs (xen replay)",
+    ),
+    (
+        "2",
+        "the command line or a file is wrong, an output cannot be written, or this machine cannot do a live \
+         run",
+    ),
+    ("3", "the simulator or the switch violated an invariant (please report it)"),
+    (
+        "4",
+        "the guardian ended a live run because enforcement or the program hung (137 if the guardian had to \
+         kill it); standard error has the reason",
+    ),
+    (
+        "5",
+        "a live run ended, but some jobs could not be measured, because a guest's reports stopped or \
+         contradict each other, or a vCPU could not be enforced to the end (1 with --fail-on-miss)",
+    ),
+    (
+        "6",
+        "with --fail-on-miss: deadlines of a live run were missed, but only by jobs that the machine itself \
+         had disturbed",
+    ),
+    (
+        "7",
+        "something that a live run changed could not be restored (run, attach, host-stack, restore); \
+         standard error names it",
+    ),
+    ("130", "interrupted"),
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,7 +103,7 @@ Examples:
 #[command(after_help = EXAMPLES, after_long_help = examples_and_exit_codes())]
 pub struct Cli {
     /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set.
-    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto", display_order = 900)]
     color: Color,
     #[command(subcommand)]
     command: Command,
@@ -92,7 +111,38 @@ pub struct Cli {
 
 /// Examples, then the exit codes.
 fn examples_and_exit_codes() -> String {
-    format!("{EXAMPLES}\n\n{EXIT_CODES}")
+    let entry = |(code, meaning): (&str, &str)| {
+        let first = format!("\n  {code:<5}");
+        let options = textwrap::Options::new(table::text_width())
+            .initial_indent(&first[1..])
+            .subsequent_indent("       ")
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        first[..1].to_owned() + &textwrap::fill(meaning, options)
+    };
+    format!("{EXAMPLES}\n\nExit codes:{}", EXIT_CODES.map(entry).concat())
+}
+
+/// The definition with examples that fit lines of `width` columns: a comment that does not fit beside its
+/// example is below it.
+fn fitted(command: clap::Command, width: usize) -> clap::Command {
+    let line = |line: &str| match line.trim_start().rsplit_once("   ") {
+        Some((example, comment)) if line.chars().count() > width => {
+            format!("  {}\n      {comment}", example.trim_end())
+        }
+        _ => line.to_owned(),
+    };
+    let fit = |text: String| text.lines().map(line).collect::<Vec<_>>().join("\n");
+    let short = command.get_after_help().map(|text| fit(text.to_string()));
+    let long = command.get_after_long_help().map(|text| fit(text.to_string()));
+    let command = match short {
+        Some(text) => command.after_help(text),
+        None => command,
+    };
+    let command = match long {
+        Some(text) => command.after_long_help(text),
+        None => command,
+    };
+    command.mut_subcommands(|inner| fitted(inner, width))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -150,7 +200,8 @@ pub fn command() -> clap::Command {
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let matches = command().color(color_of_help()).get_matches();
+    output::fit_terminal();
+    let matches = fitted(command(), table::text_width()).color(color_of_help()).get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),

@@ -9,11 +9,20 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use punctual_model::text::printable_lines;
-use punctual_report::table::WIDTH;
+use punctual_report::table;
 use tempfile::NamedTempFile;
 
 use super::error::Error;
 use super::interrupt;
+
+/// Makes tables and texts fit the terminal that standard output is, if it is one.
+pub(super) fn fit_terminal() {
+    if let Ok(size) = rustix::termios::tcgetwinsize(io::stdout())
+        && size.ws_col > 0
+    {
+        table::set_width(size.ws_col.into());
+    }
+}
 
 /// How to talk to the user.
 #[derive(Clone, Copy)]
@@ -179,7 +188,7 @@ pub(super) fn make_directory(path: &Path) -> Result<(), Error> {
 
 /// A text in lines that are no wider than a table, a line break at the end; words stay whole.
 pub(super) fn wrapped(first_indent: &str, indent: &str, text: &str) -> String {
-    let options = textwrap::Options::new(WIDTH)
+    let options = textwrap::Options::new(table::text_width())
         .initial_indent(first_indent)
         .subsequent_indent(indent)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);

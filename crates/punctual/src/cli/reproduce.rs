@@ -75,7 +75,7 @@ pub(super) struct Args {
     json: bool,
     /// Also write text, JSON, CSV and SVG files of every table and figure, and a page with everything into
     /// this directory.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", alias = "output")]
     out: Option<PathBuf>,
     /// Exit with 1 when a verdict is not the one recorded in papers/ for a full run.
     #[arg(long)]

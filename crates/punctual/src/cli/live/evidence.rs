@@ -41,7 +41,8 @@ pub(crate) fn evidence(report: &Report) -> String {
 
 fn wrapped(first: &str, text: &str) -> String {
     let indent = " ".repeat(first.len());
-    let options = textwrap::Options::new(table::WIDTH).initial_indent(first).subsequent_indent(&indent);
+    let options =
+        textwrap::Options::new(table::text_width()).initial_indent(first).subsequent_indent(&indent);
     textwrap::fill(text, options) + "\n"
 }
 
