@@ -84,6 +84,12 @@ fn a_dry_run_shows_threads_and_changes_none_without_root() {
     assert_eq!((&vcpu["vcpu"], &vcpu["thread"]), (&Value::from("relay.0"), &Value::from(me)));
     assert_eq!(vcpu["then"]["processors"], Value::from(vec![0]));
 
+    // A file for libvirt's VMs, with a process instead.
+    let other = attached(me as u32).replace(&format!("threads = [{me}]"), "libvirt = 'relay01'");
+    let set = format!("domain.relay.attach.threads=[{me}]");
+    let replaced = as_nobody(&[&args[..], &["--set", &set]].concat(), &other);
+    assert_eq!(replaced.status.code(), Some(0), "{}", stderr(&replaced));
+
     let gone = as_nobody(&args, &attached(4_194_303));
     assert_eq!(gone.status.code(), Some(2));
     assert_eq!(stderr(&gone), "error: domain `relay`: thread 4194303 is gone\n");

@@ -227,7 +227,40 @@ impl Entry {
 
     /// As [`Entry::numbers`], of things that are numbered from 0: each is below `limit`.
     pub(crate) fn indices(&self, limit: usize, of: &str, errors: &mut Errors) -> Option<Vec<(usize, Place)>> {
+        self.indices_or(limit, of, |_| String::new(), errors)
+    }
+
+    /// As [`Entry::indices`]; `cure` is the end of the error about a number beyond the limit.
+    pub(crate) fn indices_or(
+        &self,
+        limit: usize,
+        of: &str,
+        cure: impl Fn(u64) -> String,
+        errors: &mut Errors,
+    ) -> Option<Vec<(usize, Place)>> {
+        if let Value::List(items) = &self.node.value {
+            let before = errors.count();
+            for item in items {
+                if let Value::Integer(Some(n)) = item.value
+                    && let Some(beyond) = u64::try_from(n).ok().filter(|n| *n >= limit as u64)
+                {
+                    let expected = expected_indices(limit) + &cure(beyond);
+                    errors.add(item.place, format!("{n} is not among the {of}"), expected);
+                }
+            }
+            if errors.count() > before {
+                return None;
+            }
+        }
         self.numbers(0..=(limit - 1) as u64, of, errors)
+    }
+}
+
+/// Which numbers there are of things that are numbered from 0.
+pub(crate) fn expected_indices(count: usize) -> String {
+    match count {
+        1 => "expected 0, the only one".into(),
+        _ => format!("expected numbers from 0 to {}", count - 1),
     }
 }
 

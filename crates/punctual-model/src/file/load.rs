@@ -1,6 +1,7 @@
 //! Reading a host file: from bytes to a validated host, or to all errors.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use punctual_host_stack::HostStack;
@@ -106,10 +107,27 @@ impl Document {
     fn read(text: &str, file_name: &str, overrides: &Overrides) -> Result<Document, Errors> {
         let mut errors = Errors::in_file(file_name, text);
         let (document, syntax_errors) = DeTable::parse_recoverable(text);
+        let mut before: Option<usize> = None;
         for e in &syntax_errors {
             let range = errors.sources()[0].whole_characters(e.span().unwrap_or(0..0));
-            let (message, expected) = syntax_error(e.message(), &text[range.clone()]);
-            errors.add(Place::new(0, range), format!("invalid TOML: {message}"), expected);
+            let line = line_of(text, range.start);
+            // The rest of a line, and the keys below a header that is there twice, are consequences.
+            let is_consequence = before.is_some_and(|before| {
+                before == line
+                    || is_header(text, before) && e.message() == DUPLICATE && !is_header(text, line)
+            });
+            if is_consequence {
+                continue;
+            }
+            before = Some(line);
+            let (message, expected) = match e.message() {
+                DUPLICATE => duplicate(text, range.clone()),
+                message => {
+                    let (message, expected) = syntax_error(message, &text[range.clone()]);
+                    (format!("invalid TOML: {message}"), expected)
+                }
+            };
+            errors.add(Place::new(0, range), message, expected);
         }
         if !syntax_errors.is_empty() {
             return Err(errors.sorted());
@@ -151,15 +169,49 @@ pub fn says_duration(bytes: &[u8], overrides: &Overrides) -> bool {
     root.get("duration").is_some()
 }
 
+/// Quotes that text processors write in place of straight ones.
+const CURLY_QUOTES: [char; 4] = ['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}'];
+
+/// What the TOML parser says of a key or header that is there twice.
+const DUPLICATE: &str = "duplicate key";
+
+/// The number of the line, from 0 on, with byte `at`.
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count()
+}
+
+/// Is line `number` the header of a table?
+fn is_header(text: &str, number: usize) -> bool {
+    text.lines().nth(number).is_some_and(|line| line.trim_start().starts_with('['))
+}
+
+/// What is there twice, and where it is first.
+fn duplicate(text: &str, range: Range<usize>) -> (String, String) {
+    let (line, key) = (line_of(text, range.start), &text[range]);
+    let lines: Vec<&str> = text.lines().take(line + 1).map(str::trim).collect();
+    let is_of_key = |other: &str| other.split('=').next().is_some_and(|name| name.trim() == key);
+    let (name, first) = if is_header(text, line) {
+        let header = lines[line].split('#').next().unwrap_or_default().trim();
+        (header.to_owned(), lines[..line].iter().position(|other| other.starts_with(header)))
+    } else {
+        (format!("`{key}`"), lines[..line].iter().rposition(|other| is_of_key(other)))
+    };
+    let first = first.map_or_else(String::new, |first| format!("; it is in line {} first", first + 1));
+    (format!("{} is there twice", shorten(&name)), format!("expected it once{first}"))
+}
+
 /// What is wrong and what was expected, from what the TOML parser says about `text`.
 fn syntax_error<'a>(message: &'a str, text: &str) -> (&'a str, String) {
     match message.split_once(", expected ") {
         Some(("string values must be quoted", _)) if text.is_empty() => {
             ("a value is missing", "expected a value".into())
         }
+        Some(("string values must be quoted", _)) if text.contains(CURLY_QUOTES) => {
+            let bare = text.trim_matches(CURLY_QUOTES);
+            ("curly quotes", format!("expected straight ones: \"{}\"", shorten(bare)))
+        }
         Some((what @ "string values must be quoted", _)) => (what, format!("expected \"{}\"", shorten(text))),
         Some((what, expected)) => (what, format!("expected {expected}")),
-        None if message == "duplicate key" => (message, "expected each name once in a table".into()),
         None => (message, "expected valid TOML".into()),
     }
 }

@@ -1,7 +1,7 @@
 //! The valid name that a wrong one was probably meant to be.
 
 /// Words that other tools use for a key.
-const SYNONYMS: [(&str, &str); 8] = [
+const SYNONYMS: [(&str, &str); 12] = [
     ("wcet", "cost"),
     ("execution_time", "cost"),
     ("interarrival", "separation"),
@@ -10,6 +10,10 @@ const SYNONYMS: [(&str, &str); 8] = [
     ("pcpus", "processors"),
     ("scheduler", "policy"),
     ("slice", "budget"),
+    ("vm", "domain"),
+    ("vms", "domain"),
+    ("guests", "domain"),
+    ("host", "machine"),
 ];
 
 /// The name among `valid` that `given` was probably meant to be: few typing errors away (insertions,

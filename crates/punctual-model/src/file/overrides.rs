@@ -22,6 +22,9 @@ pub struct Overrides {
     pub duration: Option<String>,
 }
 
+/// A table of exactly one key: one that is given replaces the other.
+const ONE_KEY: &str = "attach";
+
 /// Keys under which tables have names of the user's choice; a path does not create such a table.
 const COLLECTIONS: [&str; 7] = ["pool", "domain", "task", "network", "outside", "flow", "chain"];
 
@@ -137,6 +140,9 @@ impl Change {
             return table.entries.iter_mut().map(enter).fold(false, |any, changed| any | changed);
         }
         let place = Place::new(self.source, range.clone());
+        if depth > 0 && self.path[depth - 1].0 == ONE_KEY {
+            table.entries.retain(|entry| entry.key == *name);
+        }
         if table.get(name).is_none() {
             let named = depth > 0 && COLLECTIONS.contains(&self.path[depth - 1].0.as_str());
             if named || depth + 1 < self.path.len() && COLLECTIONS.contains(&name.as_str()) {

@@ -1,6 +1,6 @@
 //! Reading the keys of a table as its key table says: kinds, bounds, defaults.
 
-use punctual_sched::Duration;
+use punctual_sched::{Duration, registry};
 
 use super::entry::shorten;
 use super::error::Errors;
@@ -67,18 +67,49 @@ impl<'t> Section<'t> {
     /// Adds an error for each unknown and each missing key.
     pub(crate) fn check_keys(self, errors: &mut Errors) {
         for entry in &self.table.entries {
-            if !self.info.names().any(|name| name == entry.key) {
-                unknown_key(&self.header(), self.info.names().collect(), entry, errors);
+            if self.info.names().any(|name| name == entry.key) {
+                continue;
+            }
+            let names = || self.info.names().collect();
+            match self.elsewhere(&entry.key) {
+                Some(near) => not_a_key(&self.header(), names(), entry, Some(near), errors),
+                None => unknown_key(&self.header(), names(), entry, errors),
             }
         }
         for key in self.info.all().filter(|k| k.required && self.table.get(k.name).is_none()) {
             let expected = match key.kind {
-                Kind::Table(info) => format!("expected {}: {}", info.title, key.help),
+                Kind::Table(info) => {
+                    let inner = info.all().find(|inner| inner.required);
+                    let example = inner.map_or_else(String::new, |inner| format!(" with `{}`", inner.name));
+                    format!("expected {}{example}: {}", info.title, key.help)
+                }
                 Kind::Named(info) => format!("expected at least one {}: {}", info.title, key.help),
                 _ => format!("expected `{}`: {}", key.name, key.help),
             };
             errors.add(self.place, format!("`{}` is missing in {}", key.name, self.header()), expected);
         }
+    }
+
+    /// The path of a key that stands in a table of this section: a vCPU's number, an option of the policy, a
+    /// domain or pool.
+    fn elsewhere(self, key: &str) -> Option<String> {
+        let has = |name: &str| self.info.names().any(|known| known == name);
+        if has("vcpu") && !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(format!("vcpu.{key}"));
+        }
+        let has_named = |collection: &&str| match self.table.get(collection).map(|entry| &entry.node.value) {
+            Some(Value::Table(named)) => has(collection) && named.get(key).is_some(),
+            _ => false,
+        };
+        if let Some(collection) = ["domain", "pool"].into_iter().find(has_named) {
+            return Some(format!("{collection}.{key}"));
+        }
+        let Value::Text(policy) = &self.table.get("policy").filter(|_| has("policy"))?.node.value else {
+            return None;
+        };
+        let is_option =
+            has(policy) && registry::find(policy)?.options.iter().any(|option| option.name == key);
+        is_option.then(|| format!("{policy}.{key}"))
     }
 
     pub(crate) fn text(self, key: &'static str, errors: &mut Errors) -> Option<&'t str> {
@@ -172,8 +203,12 @@ impl<'t> Section<'t> {
 
 /// Adds the error that a table called `title` has no such key, only `names`.
 pub(crate) fn unknown_key(title: &str, names: Vec<&str>, entry: &Entry, errors: &mut Errors) {
-    let message = format!("{title} has no key `{}`", shorten(&entry.key));
     let near = nearest(&entry.key, names.iter().copied());
+    not_a_key(title, names, entry, near, errors);
+}
+
+fn not_a_key(title: &str, names: Vec<&str>, entry: &Entry, near: Option<String>, errors: &mut Errors) {
+    let message = format!("{title} has no key `{}`", shorten(&entry.key));
     errors.add_nearest(entry.key_place, message, format!("expected one of {}", names.join(", ")), near);
 }
 

@@ -6,8 +6,8 @@ use punctual_sched::{UnitParams, registry};
 
 use super::draft::{DomainDraft, PoolDraft};
 use super::task::tasks;
-use super::unit::{Processors, UnitDraft, UnitKind, of_domain, of_pool, unit_params};
-use crate::file::entry::{expected_names, shorten};
+use super::unit::{Processors, UnitDraft, UnitKind, more_vcpus, of_domain, of_pool, unit_params};
+use crate::file::entry::{expected_indices, expected_names, shorten};
 use crate::file::error::Errors;
 use crate::file::key::Kind;
 use crate::file::limits::{NESTING_MAX, UNITS_MAX};
@@ -191,7 +191,8 @@ fn single_vcpus(section: Section<'_>, vcpus: &mut [UnitDraft], above: &Processor
         let canonical = entry.key.parse::<usize>().ok().filter(|n| n.to_string() == entry.key);
         let Some(vcpu) = canonical.and_then(|n| vcpus.get_mut(n)) else {
             let message = format!("{} has no vCPU `{}`", section.header(), shorten(&entry.key));
-            errors.add(entry.key_place, message, format!("expected a number from 0 to {}", vcpus.len() - 1));
+            let cure = canonical.map_or_else(String::new, |n| more_vcpus(n as u64));
+            errors.add(entry.key_place, message, expected_indices(vcpus.len()) + &cure);
             continue;
         };
         let Some(inner) = Section::of(entry, info, errors) else { continue };

@@ -186,7 +186,7 @@ fn cost(section: Section<'_>, errors: &mut Errors) -> Option<Cost> {
     let (min, max) = (min?, max?);
     if min > max {
         let place = range.get("min").map_or(range.place, |e| e.node.place);
-        errors.add(place, format!("`min` is {min}"), format!("expected at most `max` ({max})"));
+        errors.add(place, format!("`min` ({min}) is above `max` ({max})"), format!("expected at most {max}"));
     }
     Some(Cost { min, max })
 }

@@ -3,6 +3,7 @@
 use punctual_sched::{CpuId, CpuSet, UnitParams};
 
 use crate::file::error::Errors;
+use crate::file::limits::PROCESSORS_MAX;
 use crate::file::section::Section;
 use crate::file::source::{Place, Places};
 use crate::file::tree::Entry;
@@ -114,16 +115,29 @@ pub(crate) fn placement(
     unit
 }
 
+/// The end of an error: what gives a domain vCPU `n`.
+pub(crate) fn more_vcpus(n: u64) -> String {
+    match n {
+        0..PROCESSORS_MAX => format!("; `vcpus = {}` gives the domain vCPU {n}", n + 1),
+        _ => String::new(),
+    }
+}
+
 fn affinity(entry: &Entry, above: &Processors<'_>, errors: &mut Errors) -> Option<CpuSet> {
-    let numbers = entry.indices(above.limit, above.what, errors)?;
+    let cure = |n| if above.is_pool() { String::new() } else { more_vcpus(n) };
+    let numbers = entry.indices_or(above.limit, above.what, cure, errors)?;
     let mut set = CpuSet::new(above.count);
     for (n, place) in numbers {
         let position = above.numbers.map_or(Ok(n), |own| own.binary_search(&n));
         match position {
             Ok(position) => set.insert(CpuId(position as u32)),
             Err(_) => {
-                let own = above.numbers.unwrap_or_default().iter().take(20).map(usize::to_string);
-                let expected = format!("expected one of {}", own.collect::<Vec<_>>().join(", "));
+                let own = above.numbers.unwrap_or_default();
+                let list = own.iter().take(20).map(usize::to_string).collect::<Vec<_>>().join(", ");
+                let expected = match own {
+                    [_] => format!("expected {list}, the only one"),
+                    _ => format!("expected one of {list}"),
+                };
                 errors.add(place, format!("{n} is not among the {}", above.what), expected);
             }
         }

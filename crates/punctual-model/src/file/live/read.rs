@@ -285,14 +285,14 @@ fn helpers(section: Section<'_>, machine: usize, errors: &mut Errors) -> Helpers
     let fifo = section.word("policy", errors).unwrap_or_else(|| section.default("policy")) == "fifo";
     let priority = section.count_or_default("priority", errors) as u8;
     let nice = section.integer_or_default("nice", errors) as i8;
-    let (policy, name, reads, ignores) = if fifo {
-        (HelperPolicy::Fifo { priority }, "fifo", "priority", "nice")
+    let (policy, name, other, reads, ignores) = if fifo {
+        (HelperPolicy::Fifo { priority }, "fifo", "other", "priority", "nice")
     } else {
-        (HelperPolicy::Other { nice }, "other", "nice", "priority")
+        (HelperPolicy::Other { nice }, "other", "fifo", "nice", "priority")
     };
     if let Some(entry) = section.get(ignores) {
         let message = format!("policy `{name}` does not read `{ignores}`");
-        errors.add(entry.key_place, message, format!("expected `{reads}`, or the other policy"));
+        errors.add(entry.key_place, message, format!("expected `{reads}`, or policy = \"{other}\""));
     }
     Helpers { processors, policy }
 }

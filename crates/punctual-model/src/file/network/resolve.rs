@@ -177,7 +177,9 @@ fn endpoint(
         return Some(Endpoint::Outside(outside));
     }
     let Some(domain) = domain_called(host, name) else {
-        let names = || host.domains.iter().map(|d| &d.name).chain(of.outside.iter().map(|o| &o.name));
+        // The driver domain is no end of a flow.
+        let guests = host.domains.iter().enumerate().filter(|(index, _)| *index != of.driver.0);
+        let names = || guests.clone().map(|(_, d)| &d.name).chain(of.outside.iter().map(|o| &o.name));
         let message = format!("there is no domain and no host outside `{}`", shorten(name));
         let expected = expected_names(names().map(String::as_str));
         errors.add_nearest(*place, message, expected, nearest(name, names().map(String::as_str)));
