@@ -165,3 +165,26 @@ fn manual_pages_are_of_what_people_use() {
     assert!(!top.contains("EXTRA") && top.contains("\n.SH EXAMPLES\n"), "{top}");
     assert!(top.contains("\n.SH EXIT STATUS\n"), "{top}");
 }
+
+#[test]
+fn mistakes_on_the_command_line_come_with_the_cure() {
+    let two = "docs/tutorial/two-vms.toml";
+    for (args, expected) in [
+        (&["sim", two, "--fail-on-miss", "ours"][..], "did you mean `--fail-on-miss=ours`?"),
+        (&["sim", two, "--report", "/nonexistent/x.html"], "there is no directory /nonexistent"),
+        (&["sim", two, "--seed", "-1"], "a seed is a whole number from 0"),
+        (&["sim", two, two], "is given twice"),
+        (&["sim", two, "--set", "video.budget=4ms"], "did you mean `domain.video`?"),
+        (
+            &["report", two, "-o", "/dev/null"],
+            "punctual sim docs/tutorial/two-vms.toml --report docs/tutorial/two-vms.html",
+        ),
+        (&["calibrate", two], "--write docs/tutorial/two-vms.toml"),
+        (&["sweep", two, "--vary", "domain.video.budget=1ms..99ms:49ms"], "--skip-invalid leaves them out"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}: it fails before it begins");
+    }
+}

@@ -40,6 +40,9 @@ pub(super) struct Args {
     /// of its networks, measured under their disciplines. The rest of the file is not changed.
     #[arg(long, value_name = "HOST.toml")]
     write: Option<PathBuf>,
+    /// A host file without --write, which is a mistake.
+    #[arg(hide = true)]
+    file: Option<PathBuf>,
     /// Measure on this processor; usually 1, or the only one.
     #[arg(long, value_name = "N")]
     processor: Option<usize>,
@@ -87,6 +90,11 @@ struct Output<'a> {
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     interrupt::be_graceful();
+    if let Some(file) = &args.file {
+        let file = file.display();
+        let text = format!("calibrate measures this machine; to write the costs into {file}: --write {file}");
+        return Err(Error::Usage(text));
+    }
     // A wrong file is reported before the time is spent.
     let file = args.write.as_deref().map(HostToEdit::read).transpose()?;
     if args.guests {

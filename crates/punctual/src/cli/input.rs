@@ -36,7 +36,7 @@ pub(super) struct Changes {
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
     /// Seed of all random numbers.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     pub seed: Option<u64>,
 }
 
@@ -226,7 +226,13 @@ pub(super) fn read_text(path: &Path) -> Result<(String, String), Error> {
     };
     if !is_json {
         let what = "JSON, as commands of Punctual print it with `--json`";
-        return Err(Error::Usage(format!("{name}:1:1: expected {what}")));
+        let host = match name.strip_suffix(".toml") {
+            Some(stem) => format!(
+                "; this is a host file: `punctual sim {name} --report {stem}.html` simulates and shows it"
+            ),
+            None => String::new(),
+        };
+        return Err(Error::Usage(format!("{name}:1:1: expected {what}{host}")));
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok((name, text)),
@@ -246,8 +252,24 @@ fn read(path: &Path, bytes_max: u64) -> Result<(String, Vec<u8>), Error> {
     };
     match read {
         Ok(_) => Ok((name, bytes)),
-        Err(e) => Err(Error::Usage(format!("cannot read {name}: {e}"))),
+        Err(e) => Err(Error::Usage(format!("cannot read {name}: {e}{}", instead_of(&name, &e)))),
     }
+}
+
+/// What a file was probably meant to be that is not there.
+fn instead_of(name: &str, error: &std::io::Error) -> String {
+    let whose = <Whose as clap::ValueEnum>::from_str(name, false);
+    match whose {
+        Ok(_) if error.kind() == std::io::ErrorKind::NotFound => {
+            format!("\n  did you mean `--fail-on-miss={name}`? The value needs the `=`")
+        }
+        _ => String::new(),
+    }
+}
+
+/// A seed on the command line.
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 /// A time on the command line.

@@ -146,6 +146,11 @@ impl OutFile {
         };
         match target {
             Ok(target) => Ok(OutFile { name, path, target }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let parent = name.parent().unwrap_or(Path::new("/"));
+                let why = format!("there is no directory {}", parent.display());
+                Err(Error::Usage(format!("cannot write {}: {why}", name.display())))
+            }
             Err(e) => Err(Error::Usage(unwritable(&name, &e).to_string())),
         }
     }

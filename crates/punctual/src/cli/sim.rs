@@ -1,6 +1,6 @@
 //! `punctual sim`: one host, or several hosts and policies side by side.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use punctual_host_stack::HostStack;
 use punctual_model::trace::{TraceEvent, TraceSink};
@@ -88,7 +88,11 @@ struct Variant<'a> {
 /// Runs `punctual sim`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
+    if let Some(twice) = args.files.iter().enumerate().find(|(at, file)| args.files[..*at].contains(file)) {
+        return Err(Error::Usage(format!("{} is given twice", twice.1.display())));
+    }
     let files = HostFile::read_all(&args.files)?;
+    let page = args.report.as_deref().map(OutFile::create).transpose()?;
     let variants = variants(args, &files, ui)?;
     let results = match (&args.trace, &args.jobs) {
         (None, None) => simulate_all(args, &variants, ui)?,
@@ -104,9 +108,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     {
         ui.print(wrapped("", "  ", &format!("note: {text}")))?;
     }
-    if let Some(path) = &args.report {
+    if let Some(page) = page {
         report::drop_directories(&mut columns);
-        write_report(path, args, &variants, &columns)?;
+        write_report(page, args, &variants, &columns)?;
     }
     let missed = columns.iter().any(|Column { results, .. }| {
         let of_pools = results.pools.iter().map(|pool| &pool.jobs);
@@ -330,8 +334,12 @@ fn guarantees(host: &AnyHost) -> Guarantees {
 
 /// The page: all results, what the analysis says about the host as described, and what happened in the first
 /// run.
-fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[Column]) -> Result<(), Error> {
-    let out = OutFile::create(path)?;
+fn write_report(
+    out: OutFile,
+    args: &Args,
+    variants: &[Variant<'_>],
+    columns: &[Column],
+) -> Result<(), Error> {
     let first = &variants[0];
     let pass = |reader: &mut Reader| Ok(write_timeline(&first.first, reader)?);
     let timeline = args.interval.timeline(pass, &|e| format!("no timeline: {e}"))?;

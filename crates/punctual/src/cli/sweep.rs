@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_model::Results;
-use punctual_model::file::Overrides;
+use punctual_model::file::{Errors, Overrides};
 use punctual_model::results::JobStats;
 use punctual_report::table;
 use rayon::prelude::*;
@@ -208,11 +208,9 @@ impl<'a> Grid<'a> {
     /// Refuses the grid before anything runs, with the errors of the first point that has some.
     fn validate(&self) -> Result<(), Error> {
         if !self.lenient() {
-            let check = |point| self.file.any_host(&self.overrides(point)).err();
-            return (0..self.points())
-                .into_par_iter()
-                .find_map_first(check)
-                .map_or(Ok(()), |e| Err(e.into()));
+            let check = |point| Some((point, self.file.any_host(&self.overrides(point)).err()?));
+            let first = (0..self.points()).into_par_iter().find_map_first(check);
+            return first.map_or(Ok(()), |(point, errors)| Err(self.refused(point, errors)));
         }
         let fits = |point| self.file.any_host(&self.overrides(point)).is_ok();
         if (0..self.points()).into_par_iter().any(fits) {
@@ -220,6 +218,25 @@ impl<'a> Grid<'a> {
         }
         // Nothing fits: the first point says why.
         self.file.any_host(&self.overrides(0)).map(drop).map_err(Error::from)
+    }
+
+    /// The error that a point of the grid is no valid host; the file itself may be at fault.
+    fn refused(&self, point: usize, errors: Errors) -> Error {
+        if self.file.any_host(&self.args.changes.overrides(None)).is_err() {
+            return errors.into();
+        }
+        let fits = |point: &usize| self.file.any_host(&self.overrides(*point)).is_ok();
+        let wrong = self.points() - (0..self.points()).into_par_iter().filter(fits).count();
+        let name = |(dimension, value): (&Dimension, &str)| format!("{}={value}", dimension.key);
+        let at = self.dimensions.iter().zip(self.values(point)).map(name).collect::<Vec<_>>().join(", ");
+        let why = &errors.records()[0];
+        Error::Usage(format!(
+            "{wrong} of {} points of the grid are no valid host, the first at {at}: {}: {}\n  \
+             --skip-invalid leaves them out",
+            self.points(),
+            why.message,
+            why.expected
+        ))
     }
 
     fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Error> {
