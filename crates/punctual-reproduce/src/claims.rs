@@ -152,7 +152,9 @@ impl Claim {
 
     fn verdict(&self, measures: &Measures) -> (Verdict, usize, usize) {
         if self.check.is_empty() {
-            return (Verdict::NotComparable, 0, 0);
+            let shown = [&self.ours, &self.because].map(|text| fill(text, measures));
+            let has_run = !shown.iter().any(|text| text.contains(NOT_RUN));
+            return (if has_run { Verdict::NotComparable } else { Verdict::NotRun }, 0, 0);
         }
         let Some(pairs) = self.pairs(measures) else { return (Verdict::NotRun, 0, 0) };
         let task_sets = pairs.iter().flat_map(|p| [p.left.len(), p.right.len()]).max().unwrap_or(1);
@@ -220,6 +222,9 @@ fn lookup<'a>(patterns: &[String], measures: &'a Measures) -> Option<Vec<&'a [f6
     Some(found.concat())
 }
 
+/// The text in place of a measure that was not taken.
+const NOT_RUN: &str = "(not run)";
+
 /// Replaces each `{measure}` by its mean and range. `{a|max}` and `{a|min}` give one end of the range; with
 /// several measures, `(x|y)`, over all of them.
 fn fill(text: &str, measures: &Measures) -> String {
@@ -240,7 +245,7 @@ fn shown(inside: &str, measures: &Measures) -> String {
         Some((name, end @ ("max" | "min"))) => (name, Some(end)),
         _ => (inside, None),
     };
-    let Some(values) = measures.matching(name) else { return "(not run)".into() };
+    let Some(values) = measures.matching(name) else { return NOT_RUN.into() };
     let values = values.concat();
     match end {
         Some("max") => number(range(&values).1),

@@ -22,9 +22,8 @@ pub fn text(reproduction: &Reproduction) -> String {
     // Live experiments make none.
     if !reproduction.claims.is_empty() {
         out += "\nClaims\n";
-        for claim in &reproduction.claims {
-            out += &text_claim(claim);
-        }
+        let has_run = |claim: &&Judged| claim.verdict != Verdict::NotRun;
+        reproduction.claims.iter().filter(has_run).for_each(|claim| out += &text_claim(claim));
         out.push('\n');
         out += &text_counts(reproduction);
     }
@@ -76,7 +75,11 @@ fn text_counts(reproduction: &Reproduction) -> String {
     let count = |v: Verdict| reproduction.claims.iter().filter(|c| c.verdict == v).count();
     let parts: Vec<String> =
         verdicts.into_iter().filter(|&v| count(v) > 0).map(|v| format!("{} {v}", count(v))).collect();
-    format!("{} claims: {}\n", reproduction.claims.len(), parts.join(", "))
+    let not_run = match count(Verdict::NotRun) {
+        0 => "",
+        _ => " (claims of experiments that were left out)",
+    };
+    format!("{} claims: {}{not_run}\n", reproduction.claims.len(), parts.join(", "))
 }
 
 /// `text` in lines of at most [`WIDTH`] characters.

@@ -179,6 +179,7 @@ fn mistakes_on_the_command_line_come_with_the_cure() {
             &["report", two, "-o", "/dev/null"],
             "punctual sim docs/tutorial/two-vms.toml --report docs/tutorial/two-vms.html",
         ),
+        (&["attach", two], "expected for example `attach = { libvirt = \"video\" }`"),
         (&["calibrate", two], "--write docs/tutorial/two-vms.toml"),
         (&["sweep", two, "--vary", "domain.video.budget=1ms..99ms:49ms"], "--skip-invalid leaves them out"),
     ] {
@@ -187,4 +188,14 @@ fn mistakes_on_the_command_line_come_with_the_cure() {
         assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
         assert!(output.stdout.is_empty(), "{args:?}: it fails before it begins");
     }
+}
+
+#[test]
+fn reproduce_prints_what_ran() {
+    let output = run(&["reproduce", "rt-xen", "--quick", "--no-native", "--only", "table4"]);
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{}", stderr(&Output { stdout: Vec::new(), ..output }));
+    assert!(!said.contains("(not run)"), "{said}");
+    let last = said.lines().last().expect("the counts");
+    assert!(last.ends_with("not run (claims of experiments that were left out)"), "{said}");
 }

@@ -94,8 +94,8 @@ impl Cause {
         match self {
             Cause::Executing => "executing",
             Cause::PreemptedInGuest => "more urgent work of its guest",
-            Cause::BudgetUsedBySelf => "no budget: used by itself",
-            Cause::BudgetUsedBySibling => "no budget: used by another task",
+            Cause::BudgetUsedBySelf => "no budget: its own work used it",
+            Cause::BudgetUsedBySibling => "no budget: other work of its guest used it",
             Cause::BudgetIdledAway => "no budget: idled away",
             Cause::PreemptedByUnit => "a more urgent unit",
             Cause::ProcessorIdle => "processor idle",

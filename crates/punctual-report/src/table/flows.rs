@@ -5,11 +5,19 @@ use punctual_model::{Histogram, Results};
 
 use super::cells::{counts, histograms, latency, miss_cell, time};
 use super::layout::{Row, Value, blocks, lines};
-use crate::format::{fmt_bandwidth, fmt_count, fmt_duration};
+use crate::format::{fmt_bandwidth, fmt_count, fmt_duration, fmt_share};
 
 fn dropped(packets: &PacketCounts) -> Value {
     let total = packets.dropped.total();
     Value { text: fmt_count(total), bad: total > 0 }
+}
+
+/// The share of packets that were dropped, of those whose way has ended.
+fn lost(packets: &PacketCounts) -> Value {
+    let dropped = packets.dropped.total();
+    let ended = packets.delivered + dropped;
+    let text = if ended == 0 { "-".into() } else { fmt_share(dropped, ended) };
+    Value { text, bad: dropped > 0 }
 }
 
 /// One row per chain.
@@ -31,8 +39,8 @@ pub(super) fn chains(results: &Results, colour: bool) -> String {
 /// One row per flow.
 pub(super) fn flows(results: &Results, colour: bool) -> String {
     let row = |flow: &FlowResult| {
-        let mut row = Vec::from(counts([flow.packets.delivered]));
-        row.push(dropped(&flow.packets));
+        let mut row = Vec::from(counts([flow.packets.created, flow.packets.delivered]));
+        row.push(lost(&flow.packets));
         row.push(Value { text: fmt_count(flow.timeouts), bad: flow.timeouts > 0 });
         row.push(Value::plain(fmt_bandwidth(flow.packets.bytes, time(results))));
         let of = &flow.latency;
@@ -40,7 +48,7 @@ pub(super) fn flows(results: &Results, colour: bool) -> String {
         row.extend(values.map(|value| Value::plain(latency(of, value))));
         (format!("{} ({})", flow.name, flow.kind), row)
     };
-    let columns = ["packets", "dropped", "timeouts", "bandwidth", "p50", "p99", "p99.9", "max"];
+    let columns = ["sent", "delivered", "lost", "timeouts", "bandwidth", "p50", "p99", "p99.9", "max"];
     blocks("flow", &columns, &results.flows.iter().map(row).collect::<Vec<_>>(), colour)
 }
 

@@ -27,12 +27,13 @@ pub(super) fn vcpus(
 ) -> Result<Vec<Option<UnitThreads>>, Error> {
     let threads = vcpu_threads(attach, MONITOR_LIMIT, stop)
         .map_err(|source| Error::Attach { domain: domain.to_owned(), source })?;
+    let greatest = threads.iter().map(|(number, _)| *number).max();
+    if let Some(number) = greatest.filter(|number| *number as usize >= expected) {
+        return Err(Error::VcpuNumber { domain: domain.to_owned(), expected, number });
+    }
     let mut vcpus = vec![None; expected];
     for &(number, identity) in &threads {
-        let Some(vcpu) = vcpus.get_mut(number as usize) else {
-            return Err(Error::VcpuNumber { domain: domain.to_owned(), expected, number });
-        };
-        *vcpu = Some(UnitThreads::Thread(identity));
+        vcpus[number as usize] = Some(UnitThreads::Thread(identity));
     }
     let found = threads.len();
     if found == 0 || matches!(attach, Attach::Threads(_)) && found < expected {

@@ -78,7 +78,12 @@ pub enum Error {
         source: AttachError,
     },
     /// A domain has other vCPUs than the host file says.
-    #[error("domain `{domain}` has {expected} vCPUs in the host file and {found} on this machine")]
+    #[error(
+        "domain `{domain}` has {} in the host file and {} on this machine\n  \
+         set `vcpus = {found}` in [domain.{domain}]",
+        vcpus(*expected),
+        vcpus(*found)
+    )]
     VcpuCount {
         /// The domain.
         domain: String,
@@ -88,7 +93,13 @@ pub enum Error {
         found: usize,
     },
     /// A domain has a vCPU with a number that the host file does not have.
-    #[error("domain `{domain}` has {expected} vCPUs in the host file and a vCPU {number} on this machine")]
+    #[error(
+        "domain `{domain}` has {} in the host file and at least {} on this machine\n  \
+         set `vcpus = {}` in [domain.{domain}]",
+        vcpus(*expected),
+        vcpus(*number as usize + 1),
+        number + 1
+    )]
     VcpuNumber {
         /// The domain.
         domain: String,
@@ -137,6 +148,11 @@ pub enum Error {
         /// The domain.
         domain: String,
     },
+}
+
+/// So many vCPUs, in words.
+fn vcpus(count: usize) -> String {
+    if count == 1 { "1 vCPU".into() } else { format!("{count} vCPUs") }
 }
 
 impl Error {

@@ -67,10 +67,10 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
     if let Some(domain) = other {
         return Err(Error::Usage(format!(
-            "domain `{}` names nothing to attach to\n  \
-             expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts \
-             domains",
-            domain.name, domain.name
+            "domain `{name}` names nothing to attach to\n  \
+             expected for example `attach = {{ libvirt = \"{name}\" }}` or `attach = {{ process = PID }}` in \
+             [domain.{name}]; `punctual run` starts domains",
+            name = domain.name
         )));
     }
     if !says_duration(file.bytes(), &overrides) {

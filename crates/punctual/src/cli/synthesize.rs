@@ -15,6 +15,7 @@ use punctual_analysis::watch::Stage;
 use punctual_model::Host;
 use punctual_model::file::edit::{with_budgets, with_params};
 use punctual_model::file::{self, Overrides};
+use punctual_model::host::Pool;
 use punctual_report::format::{fmt_duration, fmt_share};
 use punctual_report::table;
 use punctual_sched::Duration;
@@ -230,8 +231,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Ok(synthesis) => synthesis,
         Err(synthesize::Error::Stopped(_)) => return Err(Error::Interrupted),
         Err(synthesize::Error::Unmet { name, why }) => {
+            let advice = advice(&host, &options, &mut watch)?;
             bar.finish_and_clear();
-            return unmet(args, ui, &name, &why);
+            return unmet(args, ui, &name, &why, advice);
         }
     };
     let growth = sensitivity(&synthesis.host, &mut watch).map_err(|_| Error::Interrupted)?;
@@ -295,7 +297,40 @@ fn tick(bar: &ProgressBar, stage: Stage) {
     bar.tick();
 }
 
-fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall]) -> Result<u8, Error> {
+/// Analyses that look for the choices that would help where nothing suffices.
+const ADVICE_EFFORT: u64 = 2_000;
+
+/// The options with which something suffices, tried one by one and then together.
+fn advice(
+    host: &Host,
+    options: &Options,
+    watch: &mut dyn FnMut(Stage) -> ControlFlow<()>,
+) -> Result<Option<&'static str>, Error> {
+    for (text, periods, priorities) in [
+        ("--periods free", true, false),
+        ("--priorities free", false, true),
+        ("--periods free --priorities free", true, true),
+    ] {
+        let tried = Options {
+            periods: if periods { Periods::Free(Vec::new()) } else { options.periods.clone() },
+            free_priorities: priorities || options.free_priorities,
+            effort: options.effort.min(ADVICE_EFFORT),
+            ..options.clone()
+        };
+        let is_given = periods && options.periods != Periods::Given || priorities && options.free_priorities;
+        if is_given {
+            continue;
+        }
+        match synthesize(host, &tried, watch) {
+            Ok(_) => return Ok(Some(text)),
+            Err(synthesize::Error::Stopped(_)) => return Err(Error::Interrupted),
+            Err(synthesize::Error::Unmet { .. }) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall], advice: Option<&str>) -> Result<u8, Error> {
     let why: Vec<String> = why.iter().map(Shortfall::to_string).collect();
     if args.json {
         let (units, sensitivity) = (Vec::new(), Vec::new());
@@ -304,8 +339,8 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall]) -> Result<u8, Erro
     } else {
         let mut text = format!("Nothing guarantees {name}:\n");
         why.iter().for_each(|reason| text += &wrapped("  ", "    ", reason));
-        if args.periods == PeriodChoice::Given {
-            text += "Other periods may suffice (--periods free), or other priorities (--priorities free).\n";
+        if let Some(options) = advice {
+            text += &format!("With {options} there are budgets that suffice.\n");
         }
         ui.print(text)?;
     }
@@ -315,12 +350,16 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall]) -> Result<u8, Erro
 fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> String {
     let mut out = format!("{}\n", found.host.name);
     let total = fmt_share(found.bandwidth_ppm(), 1_000_000);
+    let units_text = if found.chosen.len() == 1 { "unit" } else { "units" };
+    let short = overcommitted(found);
+    let end = if short.is_empty() { "." } else { ", but not every budget:" };
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "Every deadline is guaranteed with {total} of a processor for {} units.",
+        "Every deadline is guaranteed with {total} of a processor for {} {units_text}{end}",
         found.chosen.len()
     );
+    short.iter().for_each(|text| out += &wrapped("  ", "    ", text));
     out += if found.exact {
         "No smaller budgets suffice with these choices, as far as the tests can tell.\n\n"
     } else {
@@ -336,6 +375,22 @@ fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> St
         let _ = writeln!(out, "\nwritten to {}", path.display());
     }
     out
+}
+
+/// The pools whose budgets are more than their processors have.
+fn overcommitted(found: &Synthesis) -> Vec<String> {
+    let pool = |pool: &Pool| {
+        let sum: u64 = found.chosen.iter().filter(|c| c.pool == pool.name).map(Chosen::bandwidth_ppm).sum();
+        let processors = pool.processors.len();
+        let of = if processors == 1 { "1 processor".into() } else { format!("{processors} processors") };
+        // Each share is rounded up.
+        let is_over = sum > processors as u64 * 1_000_000 + found.chosen.len() as u64;
+        let share = fmt_share(sum, 1_000_000);
+        is_over.then(|| {
+            format!("{}: budgets add up to {share} of {of}; units without deadlines get less", pool.name)
+        })
+    };
+    found.host.pools.iter().filter_map(pool).collect()
 }
 
 fn units(chosen: &[Chosen], colour: bool) -> String {

@@ -65,25 +65,33 @@ pub(crate) fn restored(restored: &Restored) -> String {
     if restored.of_earlier_boot {
         return "its journal is from before this machine was started: it was removed".into();
     }
-    let mut parts = vec![format!("{} threads", restored.threads)];
-    if restored.files > 0 {
-        parts.push(format!("{} kernel parameters", restored.files));
+    let counts = [
+        (restored.threads, "thread", "threads", ""),
+        (restored.files, "kernel parameter", "kernel parameters", ""),
+        (restored.groups, "group", "groups", " removed"),
+        (restored.children, "process", "processes", " of the run ended"),
+        (restored.threads_gone, "thread", "threads", " had ended"),
+        (restored.threads_without_home, "thread", "threads", " in the nearest cgroup above a removed one"),
+        (restored.left_to_others, "setting", "settings", " left as they are for another run"),
+    ];
+    let there = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let part = |(count, one, several, then): (u64, &str, &str, &str)| {
+        format!("{count} {}{then}", if count == 1 { one } else { several })
+    };
+    match there.map(part).collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "nothing had to be put back".into(),
+        parts => format!("put back: {parts}"),
     }
-    if restored.groups > 0 {
-        parts.push(format!("{} groups removed", restored.groups));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_back_is_counted_and_what_was_not_is_left_out() {
+        let done = Restored { threads: 5, groups: 1, ..Restored::default() };
+        assert_eq!(restored(&done), "put back: 5 threads, 1 group removed");
+        assert_eq!(restored(&Restored::default()), "nothing had to be put back");
     }
-    if restored.children > 0 {
-        parts.push(format!("{} processes of the run ended", restored.children));
-    }
-    if restored.threads_gone > 0 {
-        parts.push(format!("{} threads had ended", restored.threads_gone));
-    }
-    if restored.threads_without_home > 0 {
-        let count = restored.threads_without_home;
-        parts.push(format!("{count} threads in the nearest cgroup above theirs, which is gone"));
-    }
-    if restored.left_to_others > 0 {
-        parts.push(format!("{} settings left as they are for another run", restored.left_to_others));
-    }
-    format!("put back: {}", parts.join(", "))
 }

@@ -17,7 +17,8 @@ use punctual_doctor::doctor::{self, Root};
 use punctual_enforce::driver::{LateOverrun, Settings};
 use punctual_enforce::journal::Restored;
 use punctual_enforce::session::LinuxScheduler;
-use punctual_model::host::Host;
+use punctual_model::host::{Domain, Host};
+use punctual_model::live::Backend;
 use punctual_model::results::SwitchResult;
 use punctual_report::format::fmt_duration;
 use punctual_report::json;
@@ -163,7 +164,7 @@ pub(super) fn run_and_record(
     };
     let switches = of_switches.map(text).collect();
     measured.results.label.clone_from(&args.label.name);
-    warn(&measured, ui);
+    warn(&measured, host, ui);
     if let Some(path) = &args.trace {
         trace::write(path, host, &measured.trace, Duration::from_ns(measured.results.duration_ns))?;
     }
@@ -197,6 +198,12 @@ fn ended_early(error: RunError, ui: &Ui) -> Error {
         Some((Err(Error::NotRestored(failures)), _)) => {
             return Error::NotRestored(format!("{error}\n{failures}"));
         }
+        // Groups and parameters of the run itself, before a thread or process was touched.
+        Some((_, done))
+            if (done.threads, done.children) == (0, 0) && !matches!(*error, run::Error::Stopped) =>
+        {
+            "nothing is left changed".to_owned()
+        }
         Some((_, done)) => restored(&done),
         None => "nothing had been changed".to_owned(),
     };
@@ -210,9 +217,13 @@ fn ended_early(error: RunError, ui: &Ui) -> Error {
 }
 
 /// Prints what the user should know of a run beside its results.
-fn warn(outcome: &Measurements, ui: &Ui) {
-    if outcome.stopped {
-        let length = fmt_duration(Duration::from_ns(outcome.results.duration_ns));
+fn warn(outcome: &Measurements, host: &Host, ui: &Ui) {
+    let length = fmt_duration(Duration::from_ns(outcome.results.duration_ns));
+    let is_attached = |domain: &Domain| matches!(domain.live.backend, Backend::Attach(_));
+    if outcome.stopped && host.domains.iter().all(is_attached) {
+        // It runs until it is stopped, and nothing reports jobs.
+        eprintln!("detached after {length}");
+    } else if outcome.stopped {
         ui.warn(&format!(
             "stopped after {length}; results include the jobs that guests had reported by then"
         ));
