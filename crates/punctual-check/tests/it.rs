@@ -33,8 +33,8 @@ fn dhalls_effect_is_refuted() {
     assert!(is_refuted_by_simulation(&host, long), "{:?}", answers(&host));
 }
 
-/// Buttazzo, *Hard Real-Time Computing Systems*, fig. 5.9: a deferrable server is no periodic task. Saved until
-/// its period ends, its budget comes twice without a break, and the periodic task misses.
+/// Buttazzo, *Hard Real-Time Computing Systems*, fig. 5.9: a deferrable server is no periodic task. Saved
+/// until its period ends, its budget comes twice without a break, and the periodic task misses.
 #[test]
 fn a_deferrable_server_that_serves_back_to_back_is_a_counter_example() {
     let verdict = |kind: &str| {

@@ -15,6 +15,11 @@ pub const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 /// The period of that limit.
 pub const RT_PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
 
+/// Does this process run as root?
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Parses a list of processors as the kernel writes it: `0-3,7`. `None` when it is none.
 pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();

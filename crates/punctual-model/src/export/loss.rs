@@ -61,8 +61,8 @@ impl Losses {
     pub(super) fn add_drivers(&mut self, host: &Host) {
         for network in &host.networks {
             let why = format!(
-                "it drives the network `{}`, as a virtual machine here; where `punctual switch` does, leave it \
-                 out",
+                "it drives the network `{}`, as a virtual machine here; leave it out where \
+                 `punctual switch` does",
                 network.name
             );
             self.add(&host.domains[network.driver.0].name, "driver", why);

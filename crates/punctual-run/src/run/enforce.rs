@@ -3,13 +3,13 @@
 use punctual_model::live::Backend;
 use punctual_sched::Instant;
 
+use super::attach_target::AttachTarget;
 use super::calibrate::{Calibrated, Guest};
 use super::domain::{DomainProcess, RunningDomain};
 use super::error::{Error, RunError};
 use super::follow::FollowedDomain;
 use super::helpers;
 use super::live_run::LiveRun;
-use super::targets::AttachTarget;
 use crate::events::Event;
 use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use punctual_enforce::unit::UnitThreads;

@@ -15,6 +15,7 @@
 //! A stage that fails ends the session, which puts everything back; the error has what was put back.
 
 mod attach;
+mod attach_target;
 mod blame;
 mod calibrate;
 mod clock;
@@ -38,11 +39,12 @@ use punctual_model::Host;
 
 use prepare::Prepared;
 
+pub use attach_target::{AttachTarget, AttachedThread, Scheduling};
 pub use error::{AttachError, ChangeError, Error, RunError};
 pub(crate) use inputs::StageInputs;
 pub use inputs::{ENDLESS, Interface, OutsideHost, OutsideSocket, SocketsGuest};
 pub use results::Measurements;
-pub use targets::{AttachTarget, AttachedThread, Scheduling, attach_targets};
+pub use targets::attach_targets;
 pub use trace::Trace;
 
 /// Takes the host through the stages.

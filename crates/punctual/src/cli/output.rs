@@ -17,10 +17,10 @@ use super::interrupt;
 
 /// Makes tables and texts fit the terminal that standard output is, if it is one.
 pub(super) fn fit_terminal() {
-    if let Ok(size) = rustix::termios::tcgetwinsize(io::stdout())
-        && size.ws_col > 0
+    if let Some((terminal_size::Width(columns), _)) = terminal_size::terminal_size_of(io::stdout())
+        && columns > 0
     {
-        table::set_width(size.ws_col.into());
+        table::set_width(columns.into());
     }
 }
 

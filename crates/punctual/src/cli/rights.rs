@@ -21,7 +21,7 @@ pub(super) enum Needs {
 /// # Errors
 /// It does not, and it is not root's; with the command line to type instead.
 pub(super) fn check(command: &str, needs: Needs) -> Result<(), Error> {
-    if rustix::process::geteuid().is_root() {
+    if preflight::is_root() {
         // Root of a container may lack rights, too, but `sudo` is no cure for that.
         return Ok(());
     }

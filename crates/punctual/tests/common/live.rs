@@ -98,7 +98,8 @@ pub(crate) fn undisturbed(test: impl Fn() -> Result<(), String>) {
 #[macro_export]
 macro_rules! judge {
     ($holds:expr, $($why:tt)+) => {
-        if !$holds {
+        let holds: bool = $holds;
+        if !holds {
             return Err(format!($($why)+));
         }
     };

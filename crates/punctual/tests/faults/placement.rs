@@ -1,5 +1,5 @@
-//! A unit stays where the run put it, or is in the fair class: whoever moves it to another cgroup, or changes
-//! its priority or its processors.
+//! A unit that another program moves to another cgroup, or whose priority or processors it changes: the run
+//! puts it back, or leaves it in the fair class.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
