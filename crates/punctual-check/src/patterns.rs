@@ -7,13 +7,13 @@ use punctual_model::index::TaskIx;
 use punctual_sched::Duration;
 
 /// How many random patterns are tried.
-const RANDOM: usize = 48;
+const RANDOM: usize = 12;
 
 /// How many units are attacked one by one.
 const ATTACKED_MAX: usize = 16;
 
 /// Beyond this time the periods of servers do not coincide soon enough.
-const COINCIDENCE_MAX: Duration = Duration::from_secs(2);
+const COINCIDENCE_MAX: Duration = Duration::from_ms(500);
 
 /// A budget in every period.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use punctual_sim::simulate_observed;
 use crate::misses::{Miss, Misses};
 use crate::patterns::{patterns, separation};
 
-/// So many of the longest period are simulated after the last first release.
-const PERIODS: u64 = 10;
+/// So many of the longest period are simulated after the last first release: a search takes a fraction of a
+/// second for an example.
+const PERIODS: u64 = 4;
 
 /// No simulation releases more jobs.
 const JOBS_MAX: u64 = 50_000;
@@ -76,11 +77,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_simulation_lasts_ten_of_the_longest_period_unless_there_are_too_many_jobs() {
+    fn a_simulation_lasts_four_of_the_longest_period_unless_there_are_too_many_jobs() {
         let mut host = pooled(1, ms(1), exact("fixed-priority"));
         let guest = vm(&mut host, Default::default());
         task(&mut host, guest, 1, ms(1), ms(20));
-        assert_eq!(horizon(&host, &Pattern::Synchronous), ms(200));
+        assert_eq!(horizon(&host, &Pattern::Synchronous), ms(80));
         task(&mut host, guest, 2, Duration::from_ns(10), Duration::from_us(1));
         assert_eq!(horizon(&host, &Pattern::Synchronous), ms(49));
     }

@@ -15,6 +15,7 @@ mod placement;
 #[path = "faults/rounds.rs"]
 mod rounds;
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -323,9 +324,16 @@ fn every_user_can_watch_a_run() {
     let mut run = victims.attach(&[]);
     victims.wait_until_changed(&before);
     let socket = format!("@punctual/top/{}", run.id());
+    // Other users may not reach the directory that the program was built in.
+    let directory = tempfile::tempdir().expect("a directory");
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), everybody).expect("ours");
+    let program = directory.path().join("punctual");
+    std::fs::copy(env!("CARGO_BIN_EXE_punctual"), &program).expect("a copy");
     let watch = || {
-        let mut top = victims.punctual(&["top", "--once", &socket]);
-        top.current_dir("/").env_remove("XDG_RUNTIME_DIR").uid(65534).gid(65534).output()
+        let mut top = Command::new(&program);
+        top.args(["top", "--once", &socket]).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+        top.uid(65534).gid(65534).output()
     };
     // It publishes once the tasks run.
     wait("a user without rights sees the run", || watch().is_ok_and(|top| top.status.success()));
