@@ -10,8 +10,8 @@ use punctual_sim::simulate_observed;
 use crate::misses::{Miss, Misses};
 use crate::patterns::{patterns, separation};
 
-/// So many of the longest period are simulated after the last first release: a search takes a fraction of a
-/// second for an example.
+/// So many of the longest period are simulated after the last first release. With ten, and 48 random patterns
+/// instead of 12, `check examples/five-vms.toml` took 8.6 s of a processor unoptimised instead of 1.05 s.
 const PERIODS: u64 = 4;
 
 /// No simulation releases more jobs.

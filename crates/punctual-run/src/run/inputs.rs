@@ -74,7 +74,7 @@ pub struct SocketsGuest {
     pub network: Option<(NetworkIx, [u8; 6])>,
 }
 
-/// A host outside a network, which this process stands for.
+/// A host outside a network, whose part this process plays.
 #[derive(Debug)]
 pub struct OutsideHost {
     /// The network.

@@ -1,4 +1,4 @@
-//! Hosts outside the networks of a run, which this process stands for: a thread each, on the processors that
+//! Hosts outside the networks of a run, whose part this process plays: a thread each, on the processors that
 //! no pool has.
 
 use std::io;

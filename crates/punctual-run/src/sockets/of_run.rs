@@ -91,7 +91,7 @@ pub(crate) fn start(
     Ok((servers, ends))
 }
 
-/// The socket of a host outside, which this process stands for: with the address of the first guest that it
+/// The socket of a host outside, whose part this process plays: with the address of the first guest that it
 /// talks to, which is one of this machine.
 fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost, ServeError> {
     let own = Endpoint::Outside(number);
