@@ -18,6 +18,16 @@ use crate::text::printable;
 const SHARES: std::ops::RangeInclusive<u32> = 2..=10_000;
 
 pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportFile> {
+    of_each_domain(host, keep, losses, |one, losses| file(host, one, losses))
+}
+
+/// What `make` makes of each domain that libvirt can manage.
+pub(super) fn of_each_domain<T>(
+    host: &Host,
+    keep: Keep,
+    losses: &mut Losses,
+    make: impl Fn(&DomainSettings<'_>, &mut Losses) -> T,
+) -> Vec<T> {
     let pools: Vec<LinuxPool> = (0..host.pools.len())
         .map(|i| LinuxPool::new(host, PoolIx(i), keep, BudgetMeans::Quota, losses))
         .collect();
@@ -25,7 +35,7 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportF
     losses.add_nested(host);
     losses.add_drivers(host);
     let settings = settings(host, &pools, losses);
-    settings.iter().map(|one| file(host, one, losses)).collect()
+    settings.iter().map(|one| make(one, losses)).collect()
 }
 
 /// The name of a domain in libvirt.
@@ -51,11 +61,7 @@ pub(super) struct DomainSettings<'a> {
 }
 
 /// The settings of each domain, in the order of the host file.
-pub(super) fn settings<'a>(
-    host: &'a Host,
-    pools: &'a [LinuxPool<'a>],
-    losses: &mut Losses,
-) -> Vec<DomainSettings<'a>> {
+fn settings<'a>(host: &'a Host, pools: &'a [LinuxPool<'a>], losses: &mut Losses) -> Vec<DomainSettings<'a>> {
     let mut all = Vec::new();
     for (domain, PoolIx(ix)) in domains(host) {
         let pool = &pools[ix];

@@ -3,25 +3,17 @@
 //! Commands: virsh(1), `vcpupin`, `emulatorpin`, `schedinfo`. They change the running domain and, with
 //! `--config`, its XML. virsh has no command for `vcpusched`.
 
-use super::libvirt::{DomainSettings, libvirt_name, settings};
-use super::linux::{BudgetMeans, LinuxPool, LinuxScheduling};
+use super::libvirt::{DomainSettings, libvirt_name, of_each_domain};
+use super::linux::LinuxScheduling;
 use super::loss::Losses;
 use super::quota::Quota;
 use super::target::{ExportFile, Keep};
 use super::text::{cpu_list, header, quoted};
 use crate::host::Host;
-use crate::index::PoolIx;
 use crate::live::HelperPolicy;
 
 pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportFile> {
-    let pools: Vec<LinuxPool> = (0..host.pools.len())
-        .map(|i| LinuxPool::new(host, PoolIx(i), keep, BudgetMeans::Quota, losses))
-        .collect();
-    losses.add_tasks(host, "libvirt manages virtual machines only; the export for systemd has tasks");
-    losses.add_nested(host);
-    losses.add_drivers(host);
-    let settings = settings(host, &pools, losses);
-    let script: String = settings.iter().map(|one| commands(host, one, losses)).collect();
+    let script = of_each_domain(host, keep, losses, |one, losses| commands(host, one, losses)).concat();
     let usage = [
         "usage: sh virsh.sh [VIRSH OPTION ...]   for example --connect qemu:///system".into(),
         "It sets the domains, which have to run, and their XML.".into(),
