@@ -124,7 +124,7 @@ fn default_slice_ns() -> u64 {
         Some(read_raw(0).ok()?.sched_runtime)
     };
     // A thread of its own asks for none, whatever the caller has.
-    let slice_ns = || std::thread::Builder::new().spawn(ask).ok()?.join().ok().flatten();
+    let slice_ns = || std::thread::Builder::new().name("slice".into()).spawn(ask).ok()?.join().ok().flatten();
     *SLICE_NS.get_or_init(|| slice_ns().unwrap_or(0))
 }
 
