@@ -40,6 +40,14 @@ impl DomainProcess {
         matches!(self, DomainProcess::Vm(_))
     }
 
+    /// The process of a VM.
+    pub(super) fn of_vm(&self) -> Option<i32> {
+        match self {
+            DomainProcess::Vm(vm) => Some(vm.pid() as i32),
+            _ => None,
+        }
+    }
+
     /// The conversation with its guest program, if it has one, which must have announced itself.
     pub(super) fn client(&mut self) -> Result<Option<&mut Client>, Error> {
         match self {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use punctual_model::Host;
 use punctual_model::index::DomainIx;
+use punctual_model::live::Backend;
 
 use super::attach;
 use super::domain::{DomainProcess, RunningDomain};
@@ -17,7 +18,7 @@ use punctual_enforce::enforcer::Observed;
 use punctual_enforce::journal::Identity;
 use punctual_enforce::session::{Session, Setup};
 use punctual_enforce::unit::UnitThreads;
-use punctual_linux::os::proc;
+use punctual_linux::os::{proc, sched};
 use punctual_vm::qemu::Vm;
 use punctual_vm::workload;
 
@@ -75,6 +76,8 @@ impl LiveRun<'_> {
             self.start_domain(DomainIx(index), domain)?;
         }
         self.wait_for_guests()?;
+        let left = self.processors_left();
+        self.domains.iter().filter_map(|domain| domain.process.of_vm()).for_each(|vm| allow(vm, &left));
         self.domains.iter_mut().try_for_each(|domain| complete(self.host, domain))
     }
 
@@ -93,6 +96,11 @@ impl LiveRun<'_> {
                 let vm = Vm::start(&spec, self.options.stop)?;
                 vm.weaknesses().iter().for_each(|weakness| progress(&format!("{name}: {weakness}")));
                 self.session.record_child(vm.pid() as i32, name)?;
+                // Nobody is served yet but who is attached to: with the pool's processors guests boot sooner.
+                if !self.host.domains.iter().any(|domain| matches!(domain.live.backend, Backend::Attach(_))) {
+                    let pool = &self.host.pools[self.host.pool_of(described.parent).0].processors;
+                    allow(vm.pid() as i32, &[&self.processors_left()[..], pool].concat());
+                }
                 (DomainProcess::Vm(Box::new(vm)), Vec::new())
             }
             Start::Guest { program } => {
@@ -165,6 +173,13 @@ impl LiveRun<'_> {
             let last_words = domain.process.last_words();
             Err(Error::NoGuest { domain: host.domains[domain.ix.0].name.clone(), source, last_words })
         })
+    }
+}
+
+/// Lets all threads of a VM's process run on these processors. Waiting for its guest reports one that has ended.
+fn allow(process: i32, processors: &[usize]) {
+    for thread in proc::threads(process).unwrap_or_default() {
+        let _ = sched::set_affinity(thread, processors);
     }
 }
 
