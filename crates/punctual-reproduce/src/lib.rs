@@ -16,6 +16,7 @@
 
 mod boot;
 pub mod claims;
+mod costs;
 mod error;
 mod live;
 mod measures;
@@ -36,6 +37,7 @@ mod target;
 mod vmm_io;
 pub mod xen;
 
+pub use costs::MeasuredCosts;
 pub use error::Error;
 pub use measures::Measures;
 pub use options::Options;

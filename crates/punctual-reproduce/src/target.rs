@@ -13,6 +13,7 @@ use punctual_run::events::Events;
 use punctual_run::host::{Incomplete, run_host};
 use punctual_run::run::RunError;
 
+use crate::costs::MeasuredCosts;
 use crate::error::Error;
 use crate::scenario::Scenario;
 
@@ -69,6 +70,8 @@ pub struct LiveOptions<'a> {
     pub events: Events,
     /// Ends this process, when the guardian asks for it.
     pub end: fn() -> !,
+    /// What scheduling and packets cost, measured earlier; measured anew without.
+    pub costs: Option<MeasuredCosts>,
     /// Shorter runs, fewer points.
     pub quick: bool,
     /// Only these experiments, by name; empty means all.
@@ -100,6 +103,9 @@ impl Machine for LiveOptions<'_> {
     }
 
     fn calibrate(&self, network: &str) -> Result<Vec<String>, Error> {
+        if let Some(costs) = &self.costs {
+            return Ok(costs.settings(network));
+        }
         let machine = calibrate::Machine {
             program: self.program.clone(),
             events: self.events.clone(),

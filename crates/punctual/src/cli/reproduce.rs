@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use indicatif::ProgressStyle;
-use punctual_reproduce::{self as reproduce, LiveOptions, Options, Reproduction, render};
+use punctual_reproduce::{self as reproduce, LiveOptions, MeasuredCosts, Options, Reproduction, render};
 
 use super::error::Error;
 use super::live::{own_program, plain_printer};
@@ -62,6 +62,11 @@ pub(super) struct Args {
     /// With --live: the backend of domains.
     #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
     default_backend: DefaultBackendArg,
+    /// With --live, for rtca and vmm-io: what scheduling and packets cost here is in this host file, from
+    /// `punctual calibrate --guests --write HOST.toml`. Without it each call measures that again, which takes
+    /// a minute.
+    #[arg(long, value_name = "HOST.toml", requires = "live")]
+    costs: Option<PathBuf>,
     /// Run rt-xen (fig5, table2, fig6) or nautilus (cyclictest) in guests of the Xen below this domain 0,
     /// beside simulation and paper. Needs Punctual's scheduler there, as `punctual xen run` does, or for
     /// nautilus Xen's own RTDS (docs/xen.md).
@@ -114,6 +119,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         bar.set_position(done as u64);
         bar.set_message(what.to_string());
     };
+    if let (Some(_), Paper::RtXen | Paper::RtStack) = (&args.costs, args.paper) {
+        return Err(Error::Usage("--costs is for rtca and vmm-io, which measure costs of packets".into()));
+    }
     let done = match args.paper {
         Paper::RtXen if args.live => live(args, reproduce::rt_xen_live, ui),
         Paper::RtStack if args.live => live(args, reproduce::rt_stack_live, ui),
@@ -157,6 +165,7 @@ fn live(args: &Args, paper: Live, ui: &Ui) -> Result<Reproduction, Error> {
     Ok(paper(&LiveOptions {
         program: own_program()?,
         default_backend: args.default_backend.into(),
+        costs: args.costs.as_deref().map(MeasuredCosts::load).transpose()?,
         events: plain_printer(ui),
         end: interrupt::end_for_guardian,
         stop: interrupt::stopped,
