@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every fuzz target for a short while, from the corpus that earlier runs here left behind.
 #
-# usage: scripts/check-fuzz.sh [SECONDS]   for each target, 15 by default
+# usage: scripts/check-fuzz.sh [SECONDS]   for each target, 10 by default
 #        scripts/check-fuzz.sh --build     builds the targets and runs none
 # exit: 0 nothing found, 1 a target failed (the input is kept and named), 77 skipped: no C++ compiler.
 #
@@ -10,7 +10,7 @@
 # changes in the dependencies of the workspace reaches the lock file of the fuzz crate by building it.
 set -eu
 cd "$(dirname "$0")/.."
-seconds="${1:-15}"
+seconds="${1:-10}"
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}/fuzz/corpus" && cd "${CARGO_TARGET_DIR:-target}/fuzz" && pwd)"
 
 if ! command -v c++ >/dev/null; then

@@ -39,8 +39,6 @@ step_beside() {
 
 step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
-step documentation env RUSTDOCFLAGS="-D warnings" \
-    cargo doc --workspace --all-features --no-deps --locked --quiet
 # The tests of live runs judge times: nothing else runs beside them. Each test program has a limit of its own,
 # far above what it needs.
 host="$(rustc -vV | sed -n 's/^host: //p')"
@@ -48,16 +46,20 @@ runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
 LIMIT_S=2400 step tests env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" \
     cargo test --workspace --all-features --locked --quiet --no-fail-fast
 # Most checks wait for a browser, Python or a download and take one processor at most; builds go on beside.
+step_beside check-report scripts/check-report.sh &
+browser=$!
 for check in scripts/check-*.sh; do
     case $check in
-        */check-analysis.sh | */check-fuzz.sh) ;;
+        */check-analysis.sh | */check-fuzz.sh | */check-report.sh) ;;
         *) step_beside "$(basename "$check" .sh)" "$check" ;;
     esac
 done &
-beside=$!
-step_beside check-analysis scripts/check-analysis.sh
+others=$!
 step_beside "building check-fuzz" scripts/check-fuzz.sh --build
-wait "$beside"
+step_beside check-analysis scripts/check-analysis.sh
+step_beside documentation env RUSTDOCFLAGS="-D warnings" \
+    cargo doc --workspace --all-features --no-deps --locked --quiet
+wait "$browser" "$others"
 step check-fuzz scripts/check-fuzz.sh
 
 printf '\nThe test programs that took longest:\n'
