@@ -12,6 +12,7 @@
 //!   [`Scan::Resume`] let low ports starve high ones.
 
 use crate::bitmap::Bitmap;
+use crate::packet::narrow;
 
 /// A port of the driver domain's event channels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,7 +62,7 @@ impl EventChannels {
     pub fn allocate(&mut self) -> Option<Port> {
         let port = self.free.first()?;
         self.free.remove(port);
-        Some(Port(port as u32))
+        Some(Port(narrow(port)))
     }
 
     /// Takes a port back; what was pending on it is forgotten. Does nothing to a port not in use.
@@ -106,7 +107,7 @@ impl EventChannels {
         }?;
         self.pending.remove(port);
         self.next = port + 1;
-        Some(Port(port as u32))
+        Some(Port(narrow(port)))
     }
 
     /// The first pending port of the current word, or of the next word of the scan that has one.

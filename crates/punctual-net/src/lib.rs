@@ -20,7 +20,7 @@
 //! types, the vocabulary of parameters (so that one parser reads the options of both) and the indexed heap.
 
 #![no_std]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::cast_possible_truncation)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

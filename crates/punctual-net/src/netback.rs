@@ -30,7 +30,7 @@ use crate::discipline::{
     BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, Discipline, DisciplineInfo, InterfaceKind, InterfaceParams,
     PACKETS, Preemption, RING_SLOTS,
 };
-use crate::packet::{DropReason, InterfaceId};
+use crate::packet::{DropReason, InterfaceId, narrow};
 use crate::path::Path;
 use crate::queue::List;
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
@@ -174,7 +174,7 @@ impl Stages for Netback {
                     over_limit: DropReason::SourceRing,
                     active: false,
                 });
-                self.devices.len() as u32 - 1
+                narrow(self.devices.len() - 1)
             }
         };
         self.device_of.push(device);
@@ -211,7 +211,7 @@ impl Stages for Netback {
                 let guest = ready.first_from(*next).or_else(|| ready.first())?;
                 ready.remove(guest);
                 *next = guest + 1;
-                Some(InterfaceId(guest as u32))
+                Some(InterfaceId::of(guest))
             }
             Turns::List { ready, links } => ready.pop(links).map(InterfaceId),
         }

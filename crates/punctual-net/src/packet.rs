@@ -10,6 +10,20 @@ impl InterfaceId {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// That of this array index.
+    #[inline]
+    pub(crate) const fn of(index: usize) -> InterfaceId {
+        InterfaceId(narrow(index))
+    }
+}
+
+/// An index as interfaces, packets and ports are numbered.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "memory ends long before there are 2^32 of them")]
+pub(crate) const fn narrow(index: usize) -> u32 {
+    debug_assert!(index <= u32::MAX as usize);
+    index as u32
 }
 
 /// A flow, numbered by the driver. All packets of a flow have the same source and destination; their order is

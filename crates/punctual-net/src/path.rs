@@ -120,7 +120,7 @@ impl Path {
     /// Adds an interface; its level is still to be set.
     pub(crate) fn add(&mut self, now: Instant, params: &InterfaceParams) -> Result<InterfaceId, ParamError> {
         check(params)?;
-        let id = InterfaceId(self.interfaces.len() as u32);
+        let id = InterfaceId::of(self.interfaces.len());
         let interface = Interface::new(now, params);
         self.ring_slots += interface.ring_slots as usize;
         self.interfaces.push(interface);
@@ -232,7 +232,7 @@ impl Path {
     fn pop_credited(&mut self, now: Instant) -> Option<InterfaceId> {
         while self.over_limit.peek().is_some_and(|(_, at)| at <= now) {
             let (guest, _) = self.over_limit.pop()?;
-            let guest = InterfaceId(guest as u32);
+            let guest = InterfaceId::of(guest);
             if self.admit(now, guest) {
                 return Some(guest);
             }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::packet::Packet;
+use crate::packet::{Packet, narrow};
 
 /// No item.
 const NONE: u32 = u32::MAX;
@@ -84,7 +84,7 @@ impl Pool {
         }
         self.packets.push(packet);
         self.links.push(NONE);
-        self.packets.len() as u32 - 1
+        narrow(self.packets.len() - 1)
     }
 
     #[inline]

@@ -79,13 +79,12 @@ impl Limits {
 
 /// An option that counts packets.
 pub(crate) fn packets(options: &Options, option: &ParamInfo) -> Result<u32, OptionError> {
-    let (min, max) = (1, u64::from(COUNT_MAX));
-    let count = options.count(option);
-    if !(min..=max).contains(&count) {
+    let (min, max) = (1, COUNT_MAX);
+    let count = u32::try_from(options.count(option)).ok().filter(|count| (min..=max).contains(count));
+    count.ok_or_else(|| {
         let expected = alloc::format!("from {min} to {max} packets").into();
-        return Err(OptionError { option: option.name, expected });
-    }
-    Ok(count as u32)
+        OptionError { option: option.name, expected }
+    })
 }
 
 /// What a discipline in rounds decides itself.
