@@ -124,8 +124,8 @@ fn default_slice_ns() -> u64 {
         Some(read_raw(0).ok()?.sched_runtime)
     };
     // A thread of its own asks for none, whatever the caller has.
-    let slice_ns = || std::thread::Builder::new().name("slice".into()).spawn(ask).ok()?.join().ok().flatten();
-    *SLICE_NS.get_or_init(|| slice_ns().unwrap_or(0))
+    let thread = || std::thread::Builder::new().name("fair slice".into()).spawn(ask);
+    *SLICE_NS.get_or_init(|| thread().ok().and_then(|thread| thread.join().ok().flatten()).unwrap_or(0))
 }
 
 fn read_raw(tid: i32) -> io::Result<libc::sched_attr> {

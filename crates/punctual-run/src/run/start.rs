@@ -176,7 +176,7 @@ impl LiveRun<'_> {
     }
 }
 
-/// Lets all threads of a VM's process run on these processors. Waiting for its guest reports one that has ended.
+/// Lets all threads of a VM run on these processors. Who waits for its guest reports a VM that has ended.
 fn allow(process: i32, processors: &[usize]) {
     for thread in proc::threads(process).unwrap_or_default() {
         let _ = sched::set_affinity(thread, processors);
