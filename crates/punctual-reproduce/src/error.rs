@@ -33,6 +33,9 @@ pub enum Error {
     Interrupted,
     #[error("{0}")]
     Live(String),
+    /// After a run on this machine not everything was put back.
+    #[error("{0}")]
+    NotPutBack(String),
     #[error("{0}")]
     Lab(String),
     #[error(transparent)]

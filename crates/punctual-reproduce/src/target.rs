@@ -70,7 +70,7 @@ pub struct LiveOptions<'a> {
     pub events: Events,
     /// Ends this process, when the guardian asks for it.
     pub end: fn() -> !,
-    /// What scheduling and packets cost, measured earlier; measured anew without.
+    /// What scheduling and packets cost, measured earlier; measured again without.
     pub costs: Option<MeasuredCosts>,
     /// Shorter runs, fewer points.
     pub quick: bool,
@@ -95,9 +95,7 @@ impl Machine for LiveOptions<'_> {
         let outcome = run_host(host, &config, hooks).map_err(of_run)?;
         outcome.into_results().map_err(|incomplete| match incomplete {
             Incomplete::Stopped => Error::Interrupted,
-            Incomplete::NotPutBack(failures) => {
-                Error::Live(calibrate::Error::NotPutBack(failures).to_string())
-            }
+            Incomplete::NotPutBack(failures) => not_put_back(failures),
             Incomplete::Violation(text) => Error::Live(text),
         })
     }
@@ -118,13 +116,19 @@ impl Machine for LiveOptions<'_> {
             calibrate::Error::Stopped => Error::Interrupted,
             calibrate::Error::Host(errors) => Error::Host(errors),
             calibrate::Error::Run(error) => of_run(error),
+            calibrate::Error::NotPutBack(failures) => not_put_back(failures),
             error => Error::Live(error.to_string()),
         })
     }
 }
 
+fn not_put_back(failures: Vec<String>) -> Error {
+    Error::NotPutBack(calibrate::Error::NotPutBack(failures).to_string())
+}
+
 fn of_run(error: RunError) -> Error {
     match error {
+        error if !error.not_put_back().is_empty() => not_put_back(error.not_put_back().to_vec()),
         error if error.is_stopped() => Error::Interrupted,
         RunError::Refused(ServeError::Host(errors)) => Error::Host(errors),
         error => Error::Live(error.to_string()),

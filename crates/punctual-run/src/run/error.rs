@@ -197,6 +197,14 @@ impl RunError {
     pub fn is_stopped(&self) -> bool {
         matches!(self, RunError::Failed { error, .. } if matches!(**error, Error::Stopped))
     }
+
+    /// What the run changed and could not put back, a sentence each.
+    pub fn not_put_back(&self) -> &[String] {
+        match self {
+            RunError::Failed { restored: Some(restored), .. } => &restored.failures,
+            RunError::Failed { restored: None, .. } | RunError::Refused(_) => &[],
+        }
+    }
 }
 
 /// Why the vCPUs of something that runs already are not found.

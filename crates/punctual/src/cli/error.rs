@@ -74,6 +74,10 @@ impl From<RunError> for Error {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Refused(error) => error.into(),
+            error if !error.not_put_back().is_empty() => {
+                let failures = calibrate::Error::NotPutBack(error.not_put_back().to_vec());
+                Error::NotRestored(format!("{error}\n{failures}"))
+            }
             error if error.is_stopped() => Error::Interrupted,
             error => Error::Usage(error.to_string()),
         }

@@ -76,8 +76,8 @@ const EXIT_CODES: [(&str, &str); 9] = [
     ),
     (
         "7",
-        "something that a live run changed could not be restored (run, attach, host-stack, restore); \
-         standard error names it",
+        "something that a live run changed could not be restored (run, attach, host-stack, calibrate, \
+         reproduce, restore); standard error names it",
     ),
     ("130", "interrupted"),
 ];

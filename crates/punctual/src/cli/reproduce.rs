@@ -143,7 +143,11 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Paper::RtStack => reproduce::rt_stack(&options, &progress).map_err(Error::from),
     };
     bar.finish_and_clear();
-    let reproduction = done?;
+    let reproduction = done.inspect_err(|error| {
+        if let Error::Interrupted = error {
+            ui.warn(&reproduce::Error::Interrupted.to_string());
+        }
+    })?;
     if let Some(dir) = &args.out {
         write_files(&reproduction, dir)?;
     }
@@ -204,6 +208,8 @@ impl From<reproduce::Error> for Error {
             reproduce::Error::Simulation { what, error: punctual_sim::Error::Violation(text) } => {
                 Error::Violation(format!("{what}: {text}"))
             }
+            reproduce::Error::NotPutBack(text) => Error::NotRestored(text),
+            reproduce::Error::Interrupted => Error::Interrupted,
             other => Error::Usage(other.to_string()),
         }
     }
