@@ -14,6 +14,8 @@ mod newcomers;
 mod placement;
 #[path = "faults/rounds.rs"]
 mod rounds;
+#[path = "faults/targets.rs"]
+mod targets;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -77,6 +77,19 @@ pub enum Error {
         /// Why.
         source: AttachError,
     },
+    /// Two domains attach to the same thread.
+    #[error(
+        "domain `{domain}`: thread {thread} is a vCPU of domain `{first}` already\n  \
+         expected other threads: a thread is one vCPU of one domain"
+    )]
+    SharedThread {
+        /// The second domain.
+        domain: String,
+        /// The first domain.
+        first: String,
+        /// The thread.
+        thread: u32,
+    },
     /// A domain has other vCPUs than the host file says.
     #[error(
         "domain `{domain}` has {} in the host file and {} on this machine\n  \

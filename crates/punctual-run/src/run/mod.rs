@@ -4,8 +4,9 @@
 //! A run goes through stages. Each is a type in a file of its own and consumes the stage before:
 //!
 //! ```text
-//! Prepared      prepare.rs    the host can be run here, and the image of its VMs is there
-//! Started       start.rs      a session; domains that were started, or found by attach.rs (targets.rs)
+//! Prepared      prepare.rs    the host can be run here, and the image of its VMs is there; what it attaches
+//!                             to is found (attach.rs) and checked (targets.rs)
+//! Started       start.rs      a session; domains that were started
 //! Calibrated    calibrate.rs  the speed of each guest's processor, and its clock (clock.rs)
 //! Enforced      enforce.rs    pools under their schedulers, with the vCPUs in them; helpers.rs
 //! Measured      measure.rs    the tasks have run; guests reported (reports.rs, outside.rs, follow.rs)
@@ -28,6 +29,7 @@ mod inputs;
 mod live_run;
 mod measure;
 mod outside;
+mod pools;
 mod prepare;
 mod reports;
 mod results;

@@ -6,14 +6,18 @@ use punctual_guest::protocol;
 use punctual_model::Host;
 use punctual_model::host::{Domain, Parent};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
-use punctual_model::live::{Accel, Attach, Backend, Process, Program, Vm, VmNetwork};
+use punctual_model::live::{Accel, Backend, Process, Program, Vm, VmNetwork};
 use punctual_model::network::Endpoint;
 use punctual_model::sockets::Sockets;
 
+use super::attach;
 use super::error::Error;
 use super::inputs::{Interface, StageInputs};
 use super::live_run::processors;
+use super::pools::pools_with;
+use super::targets::check_targets;
 use crate::config::DefaultBackend;
+use punctual_enforce::unit::UnitThreads;
 use punctual_linux::preflight;
 use punctual_vm::cache::Cache;
 use punctual_vm::image::{self, Image};
@@ -56,8 +60,8 @@ pub(super) enum Start<'a> {
         environment: &'a [(String, String)],
         directory: Option<&'a Path>,
     },
-    /// Nothing: it runs already.
-    Attach(&'a Attach),
+    /// Nothing: it runs already. By vCPU its thread, as far as it has one yet.
+    Attach(Vec<Option<UnitThreads>>),
     /// Nothing: the switch does its work.
     Switch,
 }
@@ -72,6 +76,11 @@ impl<'a> Prepared<'a> {
         preflight::parking()?;
         let ends = ends(host, &options);
         let mut domains = prepare_domains(host, &options, &ends)?;
+        let found = host.domains.iter().zip(&domains).filter_map(|(described, domain)| match &domain.start {
+            Start::Attach(vcpus) => Some((described, &vcpus[..])),
+            _ => None,
+        });
+        check_targets(&found.collect::<Vec<_>>())?;
         for guest in std::mem::take(&mut options.sockets) {
             let same = host.domains.iter().position(|domain| domain.name == guest.domain);
             if let Some(Start::Vm(spec)) = same.map(|index| &mut domains[index].start) {
@@ -115,29 +124,6 @@ fn is_switch(host: &Host, options: &StageInputs<'_>, ix: DomainIx) -> bool {
 /// The pools that have units beside what switches do.
 fn pools_in_use(host: &Host, options: &StageInputs<'_>) -> Result<Vec<PoolIx>, Error> {
     pools_with(host, |domain| !is_switch(host, options, domain))
-}
-
-/// The pools that have domains.
-pub(super) fn pools_with_domains(host: &Host) -> Result<Vec<PoolIx>, Error> {
-    pools_with(host, |_| true)
-}
-
-/// The pools of domains that have units. Tasks of a pool itself have no threads on a real host.
-fn pools_with(host: &Host, has_units: impl Fn(DomainIx) -> bool) -> Result<Vec<PoolIx>, Error> {
-    let nested = host.domains.iter().find(|domain| matches!(domain.parent, Parent::Domain(_)));
-    if let Some(domain) = nested {
-        return Err(Error::Nested { domain: domain.name.clone() });
-    }
-    let of_pool = host.tasks.iter().find(|task| matches!(task.parent, Parent::Pool(_)));
-    if let Some(task) = of_pool {
-        return Err(Error::PoolTask { task: task.name.clone() });
-    }
-    let is_used = |pool: &PoolIx| {
-        let mut domains = host.domains.iter().enumerate();
-        domains.any(|(ix, domain)| host.pool_of(domain.parent) == *pool && has_units(DomainIx(ix)))
-    };
-    let pools: Vec<PoolIx> = (0..host.pools.len()).map(PoolIx).filter(is_used).collect();
-    if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }
 }
 
 /// The ends of flows: VMs on a switch or with sockets, and hosts outside that this process stands for. A VM
@@ -198,7 +184,9 @@ fn prepare_domains<'a>(
             }
             (Backend::Default, DefaultBackend::Process) => Start::Guest { program },
             (Backend::Process(process), _) => start_process(process, program),
-            (Backend::Attach(attach), _) => Start::Attach(attach),
+            (Backend::Attach(attach), _) => {
+                Start::Attach(attach::vcpus(&domain.name, attach, domain.vcpus.len(), options.stop)?)
+            }
         };
         let ix = DomainIx(index);
         let on_switch = ends.has_domain(ix) && matches!(start, Start::Vm(_));

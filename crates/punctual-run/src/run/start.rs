@@ -7,7 +7,6 @@ use punctual_model::Host;
 use punctual_model::index::DomainIx;
 use punctual_model::live::Backend;
 
-use super::attach;
 use super::domain::{DomainProcess, RunningDomain};
 use super::error::{ChangeError, Error, RunError};
 use super::inputs::StageInputs;
@@ -119,8 +118,7 @@ impl LiveRun<'_> {
                 (DomainProcess::External, vec![Some(UnitThreads::ProcessTree(process))])
             }
             Start::Switch => (DomainProcess::Switch, vec![None; described.vcpus.len()]),
-            Start::Attach(attach) => {
-                let vcpus = attach::vcpus(name, attach, described.vcpus.len(), self.options.stop)?;
+            Start::Attach(vcpus) => {
                 // Before other domains are started, which takes long.
                 vcpus.iter().flatten().try_for_each(|threads| self.session.claim(*threads))?;
                 (DomainProcess::External, vcpus)

@@ -1,5 +1,6 @@
 //! What a run attaches to: the threads that it finds, how Linux schedules them, and how the run will.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use punctual_model::Host;
@@ -12,7 +13,7 @@ use super::attach_target::{AttachTarget, AttachedThread, Scheduling};
 use super::error::{AttachError, Error};
 use super::helpers;
 use super::live_run::{left_by, processors};
-use super::prepare::pools_with_domains;
+use super::pools::pools_with_domains;
 use punctual_enforce::session::LinuxScheduler;
 use punctual_enforce::unit::{HIGHEST, LOWEST, UnitThreads, priority_of};
 use punctual_linux::channel::Stop;
@@ -34,13 +35,34 @@ pub fn attach_targets(
     let pools = pools_with_domains(host)?;
     let taken = processors(host, &pools);
     preflight::processors(&taken, starve)?;
-    let (left, mut targets) = (left_by(&taken), Vec::new());
+    let (left, mut found) = (left_by(&taken), Vec::new());
     for domain in &host.domains {
         let Backend::Attach(attach) = &domain.live.backend else { continue };
-        let vcpus = attach::vcpus(&domain.name, attach, domain.vcpus.len(), stop)?;
-        targets.push(AttachTarget::of(host, domain, &vcpus, linux, &left)?);
+        found.push((domain, attach::vcpus(&domain.name, attach, domain.vcpus.len(), stop)?));
     }
-    Ok(targets)
+    let by_domain: Vec<Found<'_>> = found.iter().map(|(domain, vcpus)| (*domain, &vcpus[..])).collect();
+    check_targets(&by_domain)?;
+    by_domain.into_iter().map(|(domain, vcpus)| AttachTarget::of(host, domain, vcpus, linux, &left)).collect()
+}
+
+/// A domain that attaches to something, and by vCPU the thread that was found.
+pub(super) type Found<'f> = (&'f Domain, &'f [Option<UnitThreads>]);
+
+/// Checks what a run is to attach to; changes nothing.
+///
+/// # Errors
+/// A thread is a vCPU of two domains.
+pub(super) fn check_targets(found: &[Found<'_>]) -> Result<(), Error> {
+    let mut domains: HashMap<i32, &str> = HashMap::new();
+    for (domain, vcpus) in found {
+        for thread in vcpus.iter().flatten().map(|threads| threads.identity().id) {
+            if let Some(first) = domains.insert(thread, &domain.name) {
+                let (domain, first) = (domain.name.clone(), first.to_owned());
+                return Err(Error::SharedThread { domain, first, thread: thread as u32 });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl AttachTarget {

@@ -82,12 +82,12 @@ fn victim() {
 }
 
 /// A process whose first vCPU thread sleeps, as far as its names say.
-struct Victim {
+pub(crate) struct Victim {
     process: Child,
 }
 
 impl Victim {
-    fn start(stage: &str) -> Victim {
+    pub(crate) fn start(stage: &str) -> Victim {
         let process = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "newcomers::victim", "--ignored", "--nocapture"])
             .env(VICTIM, stage)
@@ -113,7 +113,7 @@ impl Victim {
         proc::threads(self.id()).expect("it lives")
     }
 
-    fn thread(&self, name: &str) -> Option<i32> {
+    pub(crate) fn thread(&self, name: &str) -> Option<i32> {
         self.threads().into_iter().find(|tid| proc::name(*tid).is_ok_and(|known| known == name))
     }
 
@@ -121,7 +121,7 @@ impl Victim {
         wait(name, || self.thread(name).is_some());
     }
 
-    fn domain(&self) -> String {
+    pub(crate) fn domain(&self) -> String {
         format!(
             "[domain.vm]\nvcpus = 2\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
              attach = {{ process = {} }}\n",
