@@ -9,6 +9,7 @@
 
 pub mod channel;
 pub mod child;
+pub mod cpuset;
 pub mod machine;
 pub mod os;
 pub mod preflight;

@@ -7,6 +7,7 @@ use punctual_enforce::journal::Restored;
 use punctual_enforce::session::{self, Failed};
 
 use crate::error::ServeError;
+use punctual_linux::cpuset::Cpuset;
 use punctual_linux::os::proc;
 use punctual_linux::preflight;
 use punctual_linux::vmm::FindError;
@@ -245,6 +246,37 @@ pub enum AttachError {
     NoNames {
         /// The process.
         process: u32,
+    },
+    /// The cpuset of a vCPU's thread lacks a processor of its pool.
+    #[error(
+        "thread {thread} may not run on processor {processor}: its cpuset {} has processors {}\n  \
+         add it to cpuset.cpus there, or give the domain a pool whose processors are in the cpuset",
+        cpuset.directory.display(),
+        preflight::list(&cpuset.processors)
+    )]
+    Cpuset {
+        /// The thread.
+        thread: u32,
+        /// The processor.
+        processor: usize,
+        /// The cpuset.
+        cpuset: Cpuset,
+    },
+    /// The cpuset of a helper thread has none of the processors for helpers.
+    #[error(
+        "helper thread {thread} may run on none of processors {}: its cpuset {} has processors {}\n  \
+         name a processor of the cpuset in the domain's `helpers = {{ processors = [...] }}`",
+        preflight::list(processors),
+        cpuset.directory.display(),
+        preflight::list(&cpuset.processors)
+    )]
+    HelperCpuset {
+        /// The thread.
+        thread: u32,
+        /// The processors for helpers.
+        processors: Vec<usize>,
+        /// The cpuset.
+        cpuset: Cpuset,
     },
     /// A thread ended meanwhile.
     #[error("thread {0} is gone")]

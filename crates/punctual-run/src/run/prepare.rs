@@ -13,7 +13,7 @@ use punctual_model::sockets::Sockets;
 use super::attach;
 use super::error::Error;
 use super::inputs::{Interface, StageInputs};
-use super::live_run::processors;
+use super::live_run::{left_by, processors};
 use super::pools::pools_with;
 use super::targets::check_targets;
 use crate::config::DefaultBackend;
@@ -71,7 +71,8 @@ impl<'a> Prepared<'a> {
     /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
     pub(super) fn new(host: &'a Host, mut options: StageInputs<'a>) -> Result<Prepared<'a>, Error> {
         let pools = pools_in_use(host, &options)?;
-        preflight::processors(&processors(host, &pools), options.config.starve)?;
+        let taken = processors(host, &pools);
+        preflight::processors(&taken, options.config.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
         let ends = ends(host, &options);
@@ -80,7 +81,7 @@ impl<'a> Prepared<'a> {
             Start::Attach(vcpus) => Some((described, &vcpus[..])),
             _ => None,
         });
-        check_targets(&found.collect::<Vec<_>>())?;
+        check_targets(host, options.config.linux, &left_by(&taken), &found.collect::<Vec<_>>())?;
         for guest in std::mem::take(&mut options.sockets) {
             let same = host.domains.iter().position(|domain| domain.name == guest.domain);
             if let Some(Start::Vm(spec)) = same.map(|index| &mut domains[index].start) {

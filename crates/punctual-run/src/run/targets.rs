@@ -17,6 +17,7 @@ use super::pools::pools_with_domains;
 use punctual_enforce::session::LinuxScheduler;
 use punctual_enforce::unit::{HIGHEST, LOWEST, UnitThreads, priority_of};
 use punctual_linux::channel::Stop;
+use punctual_linux::cpuset::Cpusets;
 use punctual_linux::os::proc;
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::{preflight, vmm};
@@ -41,18 +42,36 @@ pub fn attach_targets(
         found.push((domain, attach::vcpus(&domain.name, attach, domain.vcpus.len(), stop)?));
     }
     let by_domain: Vec<Found<'_>> = found.iter().map(|(domain, vcpus)| (*domain, &vcpus[..])).collect();
-    check_targets(&by_domain)?;
+    check_targets(host, linux, &left, &by_domain)?;
     by_domain.into_iter().map(|(domain, vcpus)| AttachTarget::of(host, domain, vcpus, linux, &left)).collect()
 }
 
 /// A domain that attaches to something, and by vCPU the thread that was found.
 pub(super) type Found<'f> = (&'f Domain, &'f [Option<UnitThreads>]);
 
-/// Checks what a run is to attach to; changes nothing.
+/// Checks what a run is to attach to; changes nothing. `left` are the processors that no pool has.
 ///
 /// # Errors
-/// A thread is a vCPU of two domains.
-pub(super) fn check_targets(found: &[Found<'_>]) -> Result<(), Error> {
+/// A thread is a vCPU of two domains, or its cpuset lacks a processor on which it is to run.
+pub(super) fn check_targets(
+    host: &Host,
+    linux: Option<LinuxScheduler>,
+    left: &[usize],
+    found: &[Found<'_>],
+) -> Result<(), Error> {
+    check_owners(found)?;
+    let mut cpusets = Cpusets::new();
+    for (domain, vcpus) in found {
+        let units = threads_of(host, domain, vcpus);
+        check_vcpus(host, linux, domain, &units, &mut cpusets)
+            .and_then(|()| check_helpers(domain, &units, left, &mut cpusets))
+            .map_err(|source| Error::Attach { domain: domain.name.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Is every thread a vCPU of one domain?
+fn check_owners(found: &[Found<'_>]) -> Result<(), Error> {
     let mut domains: HashMap<i32, &str> = HashMap::new();
     for (domain, vcpus) in found {
         for thread in vcpus.iter().flatten().map(|threads| threads.identity().id) {
@@ -65,6 +84,52 @@ pub(super) fn check_targets(found: &[Found<'_>]) -> Result<(), Error> {
     Ok(())
 }
 
+/// May the vCPUs run on the processors of their pool? Threads that are gone are left out: adopting them fails
+/// with the reason.
+fn check_vcpus(
+    host: &Host,
+    linux: Option<LinuxScheduler>,
+    domain: &Domain,
+    units: &[(&Vcpu, i32)],
+    cpusets: &mut Cpusets,
+) -> Result<(), AttachError> {
+    for &(vcpu, thread) in units {
+        let Ok(now) = Scheduling::of(thread) else { continue };
+        let Some(cpuset) = cpusets.of(thread) else { continue };
+        let then = Scheduling::of_vcpu(host, domain, vcpu, linux, &now).processors;
+        if let Some(&processor) = then.iter().find(|processor| !cpuset.processors.contains(processor)) {
+            return Err(AttachError::Cpuset { thread: thread as u32, processor, cpuset });
+        }
+    }
+    Ok(())
+}
+
+/// May each helper thread run on one of its processors at least?
+fn check_helpers(
+    domain: &Domain,
+    units: &[(&Vcpu, i32)],
+    left: &[usize],
+    cpusets: &mut Cpusets,
+) -> Result<(), AttachError> {
+    let processors = domain.live.helpers.processors.as_deref().unwrap_or(left);
+    let process = units.first().and_then(|&(_, thread)| proc::process_of(thread).ok());
+    let threads = process.and_then(|process| proc::threads(process).ok()).unwrap_or_default();
+    for thread in threads.into_iter().filter(|tid| !units.iter().any(|(_, vcpu)| vcpu == tid)) {
+        let Some(cpuset) = cpusets.of(thread) else { continue };
+        if !processors.iter().any(|processor| cpuset.processors.contains(processor)) {
+            let processors = processors.to_vec();
+            return Err(AttachError::HelperCpuset { thread: thread as u32, processors, cpuset });
+        }
+    }
+    Ok(())
+}
+
+/// The vCPUs of a domain that have threads, with these.
+fn threads_of<'h>(host: &'h Host, domain: &Domain, vcpus: &[Option<UnitThreads>]) -> Vec<(&'h Vcpu, i32)> {
+    let all = host.vcpus[domain.vcpus.clone()].iter().zip(vcpus);
+    all.filter_map(|(vcpu, threads)| Some((vcpu, (*threads)?.identity().id))).collect()
+}
+
 impl AttachTarget {
     /// What the threads `vcpus` of a domain are part of.
     pub(super) fn of(
@@ -74,11 +139,7 @@ impl AttachTarget {
         linux: Option<LinuxScheduler>,
         left: &[usize],
     ) -> Result<AttachTarget, Error> {
-        let found: Vec<(&Vcpu, i32)> = host.vcpus[domain.vcpus.clone()]
-            .iter()
-            .zip(vcpus)
-            .filter_map(|(vcpu, threads)| Some((vcpu, (*threads)?.identity().id)))
-            .collect();
+        let found = threads_of(host, domain, vcpus);
         let error = |tid: i32| {
             move |source| Error::Attach {
                 domain: domain.name.clone(),

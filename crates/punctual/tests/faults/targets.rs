@@ -1,5 +1,12 @@
 //! What cannot be attached to is refused before anything is changed.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use punctual_linux::os::cgroup;
+use punctual_linux::os::sched::{affinity, attributes};
+
 use crate::common::live::{PROCESSOR, needs};
 use crate::common::scopes::{Desk, Machine, Scope};
 use crate::newcomers::Victim;
@@ -35,4 +42,66 @@ fn a_thread_is_a_vcpu_of_one_domain() {
     let domains = victim.domain() + &victim.domain().replacen("vm", "again", 1);
     let id = victim.thread("CPU 0/KVM").expect("it waits");
     is_refused(&desk, &domains, &[&format!("domain `again`: thread {id} is a vCPU of domain `vm` already")]);
+}
+
+/// A cpuset with one processor.
+struct OneProcessor(PathBuf);
+
+impl OneProcessor {
+    /// `None` where this machine does not have the controller in cgroup version 1.
+    fn make(name: &str, processor: usize) -> Option<OneProcessor> {
+        let mount = Path::new("/sys/fs/cgroup/cpuset");
+        let Ok(memory) = fs::read_to_string(mount.join("cpuset.mems")) else {
+            eprintln!("skipped: there is no cpuset controller of cgroup version 1");
+            return None;
+        };
+        let cpuset = OneProcessor(mount.join(format!("test-{name}-{}", std::process::id())));
+        fs::create_dir(&cpuset.0).expect("a group");
+        fs::write(cpuset.0.join("cpuset.mems"), memory.trim()).expect("set");
+        fs::write(cpuset.0.join("cpuset.cpus"), processor.to_string()).expect("set");
+        Some(cpuset)
+    }
+
+    /// Takes a single thread.
+    fn take(&self, thread: i32) {
+        fs::write(self.0.join("tasks"), thread.to_string()).expect("it moves");
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        // A process that was killed leaves it a moment later.
+        let _ = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            fs::remove_dir(&self.0).is_ok()
+        });
+    }
+}
+
+#[test]
+fn a_cpuset_without_the_pools_processor_is_named() {
+    let Some(_turn) = needs() else { return };
+    let Some(cpuset) = OneProcessor::make("cpuset", 0) else { return };
+    let (desk, scope) = (Desk::make("cpuset"), Scope::make("cpuset"));
+    let machine = Machine::start(scope.directory());
+    cpuset.take(machine.id());
+    let state = || (attributes(machine.id()).expect("it lives"), affinity(machine.id()).expect("it lives"));
+    let before = state();
+    let thread = format!("domain `vm`: thread {} may not run on processor {PROCESSOR}", machine.id());
+    let group = format!("its cpuset {} has processors 0", cpuset.0.display());
+    is_refused(&desk, &machine.domain("vm"), &[&thread, &group]);
+    assert_eq!(state(), before);
+    assert_eq!(cgroup::group_of(machine.id()).expect("it lives"), scope.groups()[0]);
+}
+
+#[test]
+fn a_cpuset_without_the_helpers_processors_is_named() {
+    let Some(_turn) = needs() else { return };
+    let Some(cpuset) = OneProcessor::make("helper", PROCESSOR) else { return };
+    let (desk, victim) = (Desk::make("helper"), Victim::start("quiet"));
+    let helper = victim.thread("ready").expect("it waits");
+    cpuset.take(helper);
+    let thread = format!("domain `vm`: helper thread {helper} may run on none of processors ");
+    let group = format!("its cpuset {} has processors {PROCESSOR}", cpuset.0.display());
+    is_refused(&desk, &victim.domain(), &[&thread, &group]);
 }
