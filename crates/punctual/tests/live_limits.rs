@@ -65,6 +65,41 @@ fn too_few_descriptors_are_named_and_no_thread_is_said_to_be_gone() {
     assert!(succeeded > 0, "256 descriptors are enough");
 }
 
+#[test]
+fn a_limit_of_file_sizes_is_named_and_everything_is_put_back() {
+    let Some(_turn) = needs() else { return };
+    let victims = Victims::start("file-size");
+    let before = victims.state();
+    let mut refused = 0;
+    // In blocks of 512 bytes.
+    for limit in [0, 1, 2, 3, 4, 6, 2_000] {
+        let output = attach_after(&victims, &format!("ulimit -f {limit}"));
+        check(&victims, &before, &format!("{limit} blocks"), &output);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code().is_some(), "{limit} blocks: {}", output.status);
+        let is_refused = output.status.code() == Some(2);
+        assert!(!is_refused || said.contains("File too large"), "{limit} blocks: {said}");
+        assert!(is_refused || output.status.success(), "{limit} blocks: {} {said}", output.status);
+        refused += u32::from(is_refused);
+    }
+    assert!((1..7).contains(&refused), "{refused} of 7 were refused");
+}
+
+#[test]
+fn a_small_stack_is_raised_or_named() {
+    let Some(_turn) = needs() else { return };
+    let victims = Victims::start("stack");
+    let before = victims.state();
+    for limit_kib in [64, 256] {
+        let output = attach_after(&victims, &format!("ulimit -s {limit_kib}"));
+        check(&victims, &before, &format!("{limit_kib} KiB"), &output);
+        let said = String::from_utf8_lossy(&output.stderr);
+        // Without CAP_SYS_RESOURCE it cannot be raised.
+        let is_named = output.status.code() == Some(2) && said.contains("RLIMIT_STACK");
+        assert!(output.status.success() || is_named, "{limit_kib} KiB: {} {said}", output.status);
+    }
+}
+
 /// A group of the pids controller, of either version.
 struct LimitedGroup(PathBuf);
 

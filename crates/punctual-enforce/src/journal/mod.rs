@@ -98,7 +98,7 @@ impl Journal {
     /// Writes down a change that is about to be made. Of a write that fails, nothing stays.
     ///
     /// # Errors
-    /// As `write(2)`; the change must not be made then.
+    /// As `write(2)`, with the journal's path; the change must not be made then.
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
         debug_assert_eq!(
             self.length == 0,
@@ -111,13 +111,24 @@ impl Journal {
         if let Err(error) = self.file.write_all(&line) {
             // Half a line would spoil the next one.
             self.file.set_len(self.length)?;
-            return Err(error);
+            return Err(self.unwritten(error));
         }
         self.length += line.len() as u64;
         if let Change::Child { process, .. } = change {
             self.children.insert(process.id);
         }
         Ok(())
+    }
+
+    fn unwritten(&self, error: io::Error) -> io::Error {
+        let cure = match error.raw_os_error() {
+            Some(libc::EFBIG) => "\n  raise the limit of file sizes (RLIMIT_FSIZE): ulimit -f unlimited",
+            Some(libc::ENOSPC | libc::EDQUOT) => {
+                "\n  make room there, or set PUNCTUAL_STATE to another directory"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("{}: {error}{cure}", self.path.display()))
     }
 
     /// Writes down what the run is about to give to threads, as far as it gave nothing equal before.

@@ -74,14 +74,47 @@ pub struct Group {
     freeze: File,
 }
 
+/// A limit of a group above keeps a group from being made.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is {limit}, so no further cgroup can be made below it; raise it", file.display())]
+pub struct FullError {
+    /// The file with the limit.
+    pub file: PathBuf,
+    /// What it says.
+    pub limit: u64,
+}
+
+/// The limit that keeps a group from being made at `directory` (`cgroup_check_hierarchy_limits` in Linux
+/// `kernel/cgroup/cgroup.c`).
+fn full_above(directory: &Path) -> Option<FullError> {
+    let read = |file: &Path| fs::read_to_string(file).ok();
+    for (depth, group) in (1_u64..).zip(directory.ancestors().skip(1)) {
+        let stat = read(&group.join("cgroup.stat"))?;
+        let groups = stat.lines().find_map(|line| line.strip_prefix("nr_descendants "));
+        let groups = groups?.trim().parse::<u64>().ok()?.saturating_add(1);
+        for (name, wanted) in [("cgroup.max.descendants", groups), ("cgroup.max.depth", depth)] {
+            let file = group.join(name);
+            // Without a limit it says `max`.
+            let limit = read(&file).and_then(|text| text.trim().parse::<u64>().ok());
+            if let Some(limit) = limit.filter(|limit| wanted > *limit) {
+                return Some(FullError { file, limit });
+            }
+        }
+    }
+    None
+}
+
 impl Group {
     /// Makes the group at `directory` (or takes it as it is). A `threaded` one takes single threads of
     /// processes that are in its parent.
     ///
     /// # Errors
-    /// As `mkdir(2)` and `write(2)`.
+    /// As `mkdir(2)` and `write(2)`; [`FullError`] where a group above has its limit of groups.
     pub fn make(directory: &Path, threaded: bool) -> io::Result<Group> {
         match fs::create_dir(directory) {
+            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                return Err(full_above(directory).map_or(e, io::Error::other));
+            }
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
@@ -275,6 +308,26 @@ mod tests {
                     40 24 0:36 / /sys/fs/my\\040cgroups rw,relatime - cgroup2 none rw\n";
         assert_eq!(parse_mount(text), Some(PathBuf::from("/sys/fs/my cgroups")));
         assert_eq!(parse_mount("garbage\n - cgroup2"), None);
+    }
+
+    #[test]
+    fn the_limit_of_groups_above_is_named() {
+        let top = tempfile::tempdir().expect("a directory");
+        let home = top.path().join("home");
+        fs::create_dir(&home).expect("made");
+        let set = |group: &Path, groups: u64, descendants: &str, depth: &str| {
+            fs::write(group.join("cgroup.stat"), format!("nr_descendants {groups}\n")).expect("written");
+            fs::write(group.join("cgroup.max.descendants"), descendants).expect("written");
+            fs::write(group.join("cgroup.max.depth"), depth).expect("written");
+        };
+        set(top.path(), 5, "max\n", "2\n");
+        set(&home, 1, "2\n", "max\n");
+        assert!(full_above(&home.join("new")).is_none(), "there is room for one");
+        set(&home, 2, "2\n", "max\n");
+        let error = full_above(&home.join("new")).expect("it is full");
+        assert_eq!((error.file, error.limit), (home.join("cgroup.max.descendants"), 2));
+        let error = full_above(&home.join("a/new")).map(|error| error.file);
+        assert_eq!(error, None, "there is no group in between");
     }
 
     #[test]

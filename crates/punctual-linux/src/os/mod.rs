@@ -7,6 +7,8 @@ pub mod load;
 pub mod net;
 pub mod proc;
 pub mod sched;
+pub mod signal;
 pub mod socket;
+pub mod stack;
 pub mod switches;
 pub mod tsc;

@@ -36,6 +36,16 @@ pub fn parse_processor(line: &str) -> Option<usize> {
     line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
 }
 
+/// Is it a thread of the kernel, by a line of `/proc/PID/stat`? Threads that the kernel runs for a process
+/// (vhost from Linux 6.4 on, io_uring) are that process's.
+pub fn parse_is_kernel_thread(line: &str) -> Option<bool> {
+    // `PF_KTHREAD` in Linux `include/linux/sched.h`.
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    // proc_pid_stat(5): flags is field 9; state is field 3.
+    let flags: u64 = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().nth(9 - 3)?.parse().ok()?;
+    Some(flags & PF_KTHREAD != 0)
+}
+
 /// The real-time priority of a thread, from a line of `/proc/PID/stat`; 0 in the fair classes.
 pub fn parse_rt_priority(line: &str) -> Option<u32> {
     // proc_pid_stat(5): rt_priority is field 40; state is field 3.
@@ -95,6 +105,12 @@ pub fn stat(tid: i32) -> io::Result<Stat> {
     // for each of 5,000 threads takes seconds.
     let text = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat"))?;
     parse_stat(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
+}
+
+/// Is it a thread of the kernel? False for one that is gone.
+pub fn is_kernel_thread(tid: i32) -> bool {
+    let line = fs::read_to_string(format!("/proc/{tid}/task/{tid}/stat"));
+    line.ok().and_then(|line| parse_is_kernel_thread(&line)).unwrap_or(false)
 }
 
 /// The thread's name (at most 15 bytes).
@@ -245,6 +261,8 @@ mod tests {
         let long = format!("7 (a) b) {} 3 99", "0 ".repeat(36).trim_end());
         assert_eq!(parse_rt_priority(&long), Some(99));
         assert_eq!((parse_processor(&long), parse_processor(line)), (Some(3), None));
+        assert_eq!(parse_is_kernel_thread(line), Some(false), "flags 4194560");
+        assert_eq!(parse_is_kernel_thread("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0"), Some(true));
         assert_eq!(parse_stat("7 (a"), None);
         assert_eq!(parse_stat(""), None);
         assert_eq!(parse_stat("7 (a) S 1 2"), None);

@@ -247,6 +247,18 @@ pub enum AttachError {
         /// The process.
         process: u32,
     },
+    /// A thread of the kernel is in no cgroup of its own, and is needed elsewhere.
+    #[error(
+        "thread {thread} ({}) is a thread of the kernel\n  \
+         expected a thread of a process; list them with: ps -eLo pid,tid,comm",
+        .name.escape_debug()
+    )]
+    KernelThread {
+        /// The thread.
+        thread: u32,
+        /// Its name.
+        name: String,
+    },
     /// The cpuset of a vCPU's thread lacks a processor of its pool.
     #[error(
         "thread {thread} may not run on processor {processor}: its cpuset {} has processors {}\n  \

@@ -52,7 +52,8 @@ pub(super) type Found<'f> = (&'f Domain, &'f [Option<UnitThreads>]);
 /// Checks what a run is to attach to; changes nothing. `left` are the processors that no pool has.
 ///
 /// # Errors
-/// A thread is a vCPU of two domains, or its cpuset lacks a processor on which it is to run.
+/// A thread is a vCPU of two domains or belongs to the kernel, or its cpuset lacks a processor on which it is
+/// to run.
 pub(super) fn check_targets(
     host: &Host,
     linux: Option<LinuxScheduler>,
@@ -84,8 +85,8 @@ fn check_owners(found: &[Found<'_>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// May the vCPUs run on the processors of their pool? Threads that are gone are left out: adopting them fails
-/// with the reason.
+/// Are the vCPUs threads of processes that may run on the processors of their pool? Threads that are gone are
+/// left out: adopting them fails with the reason.
 fn check_vcpus(
     host: &Host,
     linux: Option<LinuxScheduler>,
@@ -94,6 +95,10 @@ fn check_vcpus(
     cpusets: &mut Cpusets,
 ) -> Result<(), AttachError> {
     for &(vcpu, thread) in units {
+        if proc::is_kernel_thread(thread) {
+            let name = proc::name(thread).unwrap_or_default();
+            return Err(AttachError::KernelThread { thread: thread as u32, name });
+        }
         let Ok(now) = Scheduling::of(thread) else { continue };
         let Some(cpuset) = cpusets.of(thread) else { continue };
         let then = Scheduling::of_vcpu(host, domain, vcpu, linux, &now).processors;

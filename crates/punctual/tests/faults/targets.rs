@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use punctual_linux::os::cgroup;
 use punctual_linux::os::sched::{affinity, attributes};
+use punctual_linux::os::{cgroup, proc};
 
 use crate::common::live::{PROCESSOR, needs};
 use crate::common::scopes::{Desk, Machine, Scope};
@@ -104,4 +104,34 @@ fn a_cpuset_without_the_helpers_processors_is_named() {
     let thread = format!("domain `vm`: helper thread {helper} may run on none of processors ");
     let group = format!("its cpuset {} has processors {PROCESSOR}", cpuset.0.display());
     is_refused(&desk, &victim.domain(), &[&thread, &group]);
+}
+
+#[test]
+fn a_thread_of_the_kernel_is_named() {
+    let Some(_turn) = needs() else { return };
+    let Some(thread) = proc::kernel_threads("rcu_preempt").expect("readable").first().copied() else {
+        return eprintln!("skipped: this kernel has no thread rcu_preempt");
+    };
+    let desk = Desk::make("kernel");
+    let domain = format!(
+        "[domain.vm]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
+         attach = {{ threads = [{thread}] }}\n"
+    );
+    let reason = format!("domain `vm`: thread {thread} (rcu_preempt) is a thread of the kernel");
+    is_refused(&desk, &domain, &[&reason]);
+}
+
+#[test]
+fn a_home_without_room_for_a_group_is_named() {
+    let Some(_turn) = needs() else { return };
+    let (desk, scope) = (Desk::make("full-home"), Scope::make("full-home"));
+    let limit = scope.directory().join("cgroup.max.descendants");
+    fs::write(&limit, "1").expect("set");
+    let machine = Machine::start(scope.directory());
+    let mut run = desk.start(&["attach", &desk.host("full-home", PROCESSOR, &machine.domain("vm"))]);
+    assert_eq!(run.wait(), 2, "{}", run.said());
+    let reason = format!("`vm.0` cannot be taken in: {} is 1", limit.display());
+    assert!(run.said().contains(&reason), "{}", run.said());
+    assert_eq!(machine.residue(&scope.groups()[0]), None);
+    assert_eq!(desk.left(), Vec::<String>::new());
 }
