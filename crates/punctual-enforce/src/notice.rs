@@ -6,6 +6,7 @@ use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
 
 use crate::unit::{self, Deviation, THREADS_MAX};
+use punctual_linux::preflight::RT_RUNTIME;
 
 /// What happened. The text is for the user.
 #[derive(Debug)]
@@ -74,6 +75,11 @@ pub enum Notice {
         /// Why.
         error: io::Error,
     },
+    /// Another program limits real-time threads, which the run had lifted. The limit is kept.
+    RtLimit {
+        /// How long they may run in a period, in us.
+        runtime_us: i64,
+    },
     /// The clock of a domain ran wrong during the run. The times that the domain reports, and the periods of
     /// its tasks, are wrong by as much.
     WrongClock {
@@ -96,7 +102,10 @@ impl Notice {
             | Notice::Crowd { unit }
             | Notice::Dispersed { unit }
             | Notice::Refused { unit, .. } => Some(unit),
-            Notice::Guest { .. } | Notice::NoSwitches { .. } | Notice::WrongClock { .. } => None,
+            Notice::Guest { .. }
+            | Notice::NoSwitches { .. }
+            | Notice::RtLimit { .. }
+            | Notice::WrongClock { .. } => None,
         }
     }
 
@@ -150,6 +159,11 @@ impl fmt::Display for Notice {
                 f,
                 "context switches cannot be read (perf_event_open: {error}): other threads on the pools' \
                  processors are named by samples of /proc; it takes CAP_PERFMON, or root"
+            ),
+            Notice::RtLimit { runtime_us } => write!(
+                f,
+                "another program set {RT_RUNTIME} to {runtime_us} during the run, and it is kept: Linux \
+                 stops vCPUs that run longer than that in a period of sched_rt_period_us"
             ),
             Notice::WrongClock { domain, ppm } => write!(
                 f,

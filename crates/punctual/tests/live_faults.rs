@@ -8,6 +8,8 @@ mod homes;
 mod journals;
 #[path = "faults/locks.rs"]
 mod locks;
+#[path = "faults/machine.rs"]
+mod machine;
 #[path = "faults/newcomers.rs"]
 mod newcomers;
 #[path = "faults/placement.rs"]

@@ -30,6 +30,8 @@ pub struct Restored {
     pub files: u64,
     /// Files and threads of the kernel that stay as they are for another run, which puts them back.
     pub left_to_others: u64,
+    /// Kernel parameters that another program set during the run, with the values that they keep.
+    pub set_by_others: Vec<(PathBuf, String)>,
     /// Processes of the run that were ended.
     pub children: u64,
     /// Groups removed.
@@ -315,9 +317,10 @@ impl<'a> Undo<'a> {
                     if others.iter().any(|other| file_before(other, path).is_some()) {
                         self.restored.left_to_others += 1
                     } else {
-                        match elsewhere(contents, path) {
-                            Some(failure) => self.fail(failure),
-                            None => self.restore_file(path, before),
+                        match (elsewhere(contents, path), set_by_others(contents, path, before)) {
+                            (Some(failure), _) => self.fail(failure),
+                            (None, Some(now)) => self.restored.set_by_others.push((path.clone(), now)),
+                            (None, None) => self.restore_file(path, before),
                         }
                     }
                 }
@@ -347,6 +350,22 @@ impl<'a> Undo<'a> {
             Err(e) => self.fail(format!("{}: cannot be set back to {before:?}: {e}", path.display())),
         }
     }
+}
+
+/// The value of a kernel parameter if it is neither what this run wrote nor what it was before: another
+/// program has set it since. Only for numbers of `/proc/sys`, which the kernel shows as they were written.
+fn set_by_others(contents: &Contents, parameter: &Path, before: &str) -> Option<String> {
+    if !parameter.starts_with("/proc/sys") {
+        return None;
+    }
+    let number = |text: &str| text.trim().parse::<i64>().ok();
+    let now = number(&fs::read_to_string(parameter).ok()?)?;
+    let is_of_run = |change: &Change| match change {
+        Change::File { path, during, .. } if path == parameter => number(during) == Some(now),
+        _ => false,
+    };
+    let is_known = number(before) == Some(now) || contents.changes.iter().any(is_of_run);
+    (!is_known).then(|| now.to_string())
 }
 
 fn kill_process(process: Identity) {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::error::Error;
 use crate::journal::Journal;
+use crate::notice::Notice;
 use crate::unit::HIGHEST;
 use punctual_doctor::doctor;
 use punctual_linux::os::proc;
@@ -49,6 +50,26 @@ pub(super) fn lift_rt_limit(journal: &mut Journal) -> Result<(), Error> {
     }
     let set = journal.set_file(Path::new(RT_RUNTIME), "-1");
     set.map_err(|source| Error::Parameter { file: RT_RUNTIME, source })
+}
+
+/// Watches the kernel's limit for real-time threads, which the run has lifted.
+pub(super) struct LimitWatch {
+    /// What it was at the last check; nothing where the kernel has none.
+    runtime_us: Option<i64>,
+}
+
+impl LimitWatch {
+    /// From now on.
+    pub(super) fn begin() -> LimitWatch {
+        LimitWatch { runtime_us: preflight::rt_runtime_us() }
+    }
+
+    /// A notice if another program has set a limit since the last check.
+    pub(super) fn check(&mut self) -> Option<Notice> {
+        let now = preflight::rt_runtime_us()?;
+        let is_new = self.runtime_us.replace(now) != Some(now);
+        (is_new && now >= 0).then_some(Notice::RtLimit { runtime_us: now })
+    }
 }
 
 /// The real-time priority of the kernel's threads that grace periods need: above every unit, below enforcers.

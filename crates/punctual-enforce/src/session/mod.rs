@@ -29,7 +29,7 @@ use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
 use groups::{AttachedGroups, DomainGroups};
-use machine::JournaledChanges;
+use machine::{JournaledChanges, LimitWatch};
 use pool::Pool;
 use processes::Processes;
 use punctual_doctor::doctor;
@@ -82,6 +82,8 @@ pub struct Session {
     units: usize,
     /// Files that undo something when they are closed.
     held_open: Vec<File>,
+    /// Nothing where the run keeps the kernel's limit for real-time threads.
+    limit: Option<LimitWatch>,
     setup: Setup,
     started: Instant,
 }
@@ -119,6 +121,7 @@ impl Session {
             pools: Vec::new(),
             units: 0,
             held_open: Vec::new(),
+            limit: None,
             setup,
             started: now(),
         })
@@ -132,6 +135,7 @@ impl Session {
         std::fs::create_dir(&directory).map_err(|source| Error::Group { directory, source })?;
         if self.setup.lift_rt_limit {
             machine::lift_rt_limit(journal)?;
+            self.limit = Some(LimitWatch::begin());
         }
         machine::keep_rcu_going(journal, &self.setup.processors);
         Ok(())
@@ -342,7 +346,7 @@ impl Session {
     /// The guardian is gone, or an enforcer ended: the session must end.
     pub fn poll(&mut self) -> Result<Vec<Notice>, Error> {
         self.restoration.check_guardian()?;
-        let mut notices = Vec::new();
+        let mut notices: Vec<Notice> = self.limit.as_mut().and_then(LimitWatch::check).into_iter().collect();
         for pool in &mut self.pools {
             pool.poll(&mut notices)?;
         }

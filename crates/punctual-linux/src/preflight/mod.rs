@@ -131,10 +131,16 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// How long real-time threads may run in a period, in us; -1: without a limit. `None` where the kernel has no
+/// limit (Linux 7.2).
+pub fn rt_runtime_us() -> Option<i64> {
+    fs::read_to_string(RT_RUNTIME).ok()?.trim().parse().ok()
+}
+
 /// The kernel's limit for real-time threads, if it binds: (runtime, period) in us.
 pub fn rt_limit() -> Option<(i64, i64)> {
-    let read = |path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    let (runtime, period) = (read(RT_RUNTIME)?, read(RT_PERIOD)?);
+    let period = fs::read_to_string(RT_PERIOD).ok()?.trim().parse().ok()?;
+    let runtime = rt_runtime_us()?;
     (runtime >= 0 && runtime < period).then_some((runtime, period))
 }
 

@@ -78,7 +78,11 @@ pub(crate) fn restored(restored: &Restored) -> String {
     let part = |(count, one, several, then): (u64, &str, &str, &str)| {
         format!("{count} {}{then}", if count == 1 { one } else { several })
     };
-    match there.map(part).collect::<Vec<_>>().join(", ") {
+    let kept = restored
+        .set_by_others
+        .iter()
+        .map(|(file, value)| format!("{} left at {value}, which another program has set", file.display()));
+    match there.map(part).chain(kept).collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => "nothing had to be put back".into(),
         parts => format!("put back: {parts}"),
     }
@@ -93,5 +97,10 @@ mod tests {
         let done = Restored { threads: 5, groups: 1, ..Restored::default() };
         assert_eq!(restored(&done), "put back: 5 threads, 1 group removed");
         assert_eq!(restored(&Restored::default()), "nothing had to be put back");
+        let set_by_others = vec![("/proc/sys/kernel/sched_rt_runtime_us".into(), "900000".into())];
+        let kept = Restored { files: 1, set_by_others, ..Restored::default() };
+        let expected = "put back: 1 kernel parameter, /proc/sys/kernel/sched_rt_runtime_us left at 900000, \
+                        which another program has set";
+        assert_eq!(restored(&kept), expected);
     }
 }
