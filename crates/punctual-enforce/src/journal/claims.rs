@@ -7,9 +7,10 @@
 use std::io;
 use std::path::Path;
 
-use super::directory::{DirectoryLock, state_files};
-use super::{Change, Contents, Identity, Journal, Resource, read};
-use punctual_linux::os::sched::Attributes;
+use super::directory::DirectoryLock;
+use super::machine::{MachineLock, others};
+use super::{Change, Contents, Identity, Journal, Resource};
+use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
 
 /// Why a run may not have something.
@@ -113,12 +114,13 @@ impl Journal {
     /// As `read(2)` and `write(2)`. A path that [`super::restore()`] would not write is refused.
     pub fn set_file_back_to(&mut self, path: &Path, during: &str, before: &str) -> io::Result<()> {
         super::paths::check_parameter(path)?;
-        let _alone = DirectoryLock::take()?;
-        let original = others(&self.path)?.iter().find_map(|other| file_before(other, path));
+        let machine = MachineLock::take()?;
+        let original = machine.others(&self.path)?.iter().find_map(|other| file_before(other, path));
         let is_set = std::fs::read_to_string(path)?.trim() == during.trim();
         if is_set && original.is_none() {
             return Ok(());
         }
+        self.register(&machine)?;
         self.record(&Change::File {
             path: path.to_owned(),
             before: original.unwrap_or_else(|| before.to_owned()),
@@ -137,39 +139,56 @@ impl Journal {
         tid: i32,
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let _alone = DirectoryLock::take()?;
-        let thread = Identity::of(tid)?;
-        let original = others(&self.path)?.iter().find_map(|other| kernel_thread_before(other, thread));
-        let (attributes, affinity) = match original {
-            Some(original) => original,
-            None => (punctual_linux::os::sched::attributes(tid)?, punctual_linux::os::sched::affinity(tid)?),
-        };
+        let machine = MachineLock::take()?;
+        let (thread, attributes, affinity) = self.original(&machine, tid)?;
+        self.register(&machine)?;
         self.record(&Change::KernelThread { thread, attributes, affinity })?;
         change()
     }
+
+    /// The processors that a thread of the kernel was allowed before the first run that changed it.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn kernel_thread_affinity(&self, tid: i32) -> io::Result<Vec<usize>> {
+        Ok(self.original(&MachineLock::take()?, tid)?.2)
+    }
+
+    /// How a thread of the kernel was before another run changed it, or is now.
+    fn original(&self, machine: &MachineLock, tid: i32) -> io::Result<(Identity, Attributes, Vec<usize>)> {
+        let thread = Identity::of(tid)?;
+        let others = machine.others(&self.path)?;
+        let (attributes, affinity) = match others.iter().find_map(|other| kernel_thread_before(other, thread))
+        {
+            Some(original) => original,
+            None => (sched::attributes(tid)?, sched::affinity(tid)?),
+        };
+        Ok((thread, attributes, affinity))
+    }
+
+    /// Makes this run known to those with other state directories, once.
+    fn register(&mut self, machine: &MachineLock) -> io::Result<()> {
+        if !self.is_registered {
+            machine.register(&self.path)?;
+            self.is_registered = true;
+        }
+        Ok(())
+    }
 }
 
-/// The processors that other runs have now.
+/// The processors that other runs have now, also with other state directories.
 ///
 /// # Errors
 /// The state directory cannot be read.
 pub fn claimed_processors() -> io::Result<Vec<usize>> {
     let mut processors: Vec<usize> = Vec::new();
-    for other in others(Path::new(""))? {
+    for other in MachineLock::take()?.others(Path::new(""))? {
         processors.extend(claims(&other).filter_map(|resource| match resource {
             Resource::Processor(number) => Some(*number),
             Resource::Process(_) | Resource::Device { .. } => None,
         }));
     }
     Ok(processors)
-}
-
-/// The journals of other runs than that of `own`, those that died included. Journals that cannot be read or
-/// are not trusted are left out.
-pub(super) fn others(own: &Path) -> io::Result<Vec<Contents>> {
-    let paths = state_files("journal")?;
-    let others = paths.into_iter().filter(|path| path != own);
-    Ok(others.filter_map(|path| read(&path).ok()).filter(|other| !other.is_of_earlier_boot()).collect())
 }
 
 pub(super) fn claims(contents: &Contents) -> impl Iterator<Item = &Resource> {

@@ -58,15 +58,23 @@ pub fn directory() -> PathBuf {
 /// It cannot be made, or others can write it ([`TrustError`]).
 pub fn prepare_directory() -> io::Result<PathBuf> {
     let directory = directory();
+    make(&directory)?;
+    Ok(directory)
+}
+
+/// Makes a directory that only this user can write, if it is not there.
+///
+/// # Errors
+/// As [`prepare_directory`].
+pub(super) fn make(directory: &Path) -> io::Result<()> {
     if let Some(parent) = directory.parent() {
         fs::create_dir_all(parent)?;
     }
-    match DirBuilder::new().mode(0o700).create(&directory) {
+    match DirBuilder::new().mode(0o700).create(directory) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
         _ => {}
     }
-    check_directory(&directory)?;
-    Ok(directory)
+    check_directory(directory)
 }
 
 /// The files of the state directory whose names end in `.extension`, in order; none without a directory.
@@ -141,7 +149,12 @@ pub(super) struct DirectoryLock(#[expect(dead_code, reason = "closing it unlocks
 impl DirectoryLock {
     /// Waits until no other run holds it. Every run holds it only briefly.
     pub(super) fn take() -> io::Result<DirectoryLock> {
-        let file = File::open(prepare_directory()?)?;
+        DirectoryLock::of(&prepare_directory()?)
+    }
+
+    /// The same for another directory that is there.
+    pub(super) fn of(directory: &Path) -> io::Result<DirectoryLock> {
+        let file = File::open(directory)?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(DirectoryLock(file))
     }

@@ -17,6 +17,7 @@ mod directory;
 mod given;
 mod homes;
 mod identity;
+mod machine;
 mod paths;
 mod restore;
 
@@ -57,6 +58,8 @@ pub struct Journal {
     /// By process: which one it was, and how the first thread of it was that is written down.
     processes: HashMap<i32, (Identity, OwnScheduling)>,
     given: Given,
+    /// Do runs with other state directories know of it?
+    is_registered: bool,
 }
 
 /// Where the journal of this process is, in the state directory, which is made if it is not there.
@@ -85,6 +88,7 @@ impl Journal {
             began: enforcer.start_ticks,
             processes: HashMap::new(),
             given: Given::default(),
+            is_registered: false,
         };
         journal.record(&Change::Run { enforcer, name: name.to_owned(), boot: boot_id() })?;
         Ok(journal)

@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::before::{Scheduling, ThreadsBefore, put_back};
-use super::claims::{file_before, kernel_thread_before, others};
+use super::claims::{file_before, kernel_thread_before};
 use super::devices::elsewhere;
-use super::directory::DirectoryLock;
 use super::given::{Given, OwnScheduling};
+use super::machine::MachineLock;
 use super::{Change, Contents, HeldJournal, Identity, paths};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
@@ -88,15 +88,19 @@ impl HeldJournal {
         undo.restore_threads();
         undo.send_home();
         undo.remove_groups();
-        let alone = DirectoryLock::take();
+        let machine = MachineLock::take();
         // If the journals of others are no longer trusted, no other run will put anything back.
-        let others = others(&self.path).unwrap_or_default();
-        undo.restore_machine(&contents, &others);
-        if let Err(e) = &alone {
+        let others = machine.as_ref().ok().and_then(|machine| machine.others(&self.path).ok());
+        undo.restore_machine(&contents, &others.unwrap_or_default());
+        if let Err(e) = &machine {
             undo.fail(format!("the state directory: {e}"));
         }
         if undo.restored.failures.is_empty() {
+            let path = fs::canonicalize(&self.path);
             self.remove(&undo.restored)?;
+            if let (Ok(machine), Ok(path)) = (&machine, path) {
+                machine.unregister(&path);
+            }
         }
         undo.restored.failures.extend(contents.unreadable.iter().map(|line| format!("not undone: {line}")));
         Ok(undo.restored)

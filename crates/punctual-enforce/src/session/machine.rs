@@ -90,10 +90,16 @@ const RCU_PRIORITY: u32 = HIGHEST + 1;
 pub(super) fn keep_rcu_going(journal: &mut Journal, beside: &[usize]) {
     let threads = ["rcu", "ktimers/"].map(|prefix| proc::kernel_threads(prefix).unwrap_or_default());
     for tid in threads.into_iter().flatten() {
-        let (Ok(before), Ok(name)) = (sched::affinity(tid), proc::name(tid)) else { continue };
+        let before = journal.kernel_thread_affinity(tid);
+        let (Ok(before), Ok(now), Ok(name)) = (before, sched::affinity(tid), proc::name(tid)) else {
+            continue;
+        };
         let others: Vec<usize> = before.iter().copied().filter(|cpu| !beside.contains(cpu)).collect();
-        if others != before && !others.is_empty() {
-            let _ = journal.change_kernel_thread(tid, || sched::set_affinity(tid, &others));
+        // Other runs may keep it off theirs. Where it is off these processors already, this run keeps it so
+        // when the other one ends.
+        let allowed: Vec<usize> = others.iter().copied().filter(|cpu| now.contains(cpu)).collect();
+        if others != before && !allowed.is_empty() {
+            let _ = journal.change_kernel_thread(tid, || sched::set_affinity(tid, &allowed));
         }
         let is_of_pool = others.is_empty() && (name.starts_with("rcuc/") || name.starts_with("ktimers/"));
         if is_of_pool || name.starts_with("rcub/") {

@@ -65,7 +65,7 @@ fn a_processor_belongs_to_one_run() {
 }
 
 /// What all runs change: the real-time limit, and where the threads of RCU may run.
-fn machine_wide() -> (String, Vec<(i32, Vec<usize>)>) {
+pub(crate) fn machine_wide() -> (String, Vec<(i32, Vec<usize>)>) {
     let rcu = proc::kernel_threads("rcu").expect("readable").into_iter();
     let rcu = rcu.filter_map(|tid| Some((tid, affinity(tid).ok()?)));
     (std::fs::read_to_string(RT_RUNTIME).expect("readable"), rcu.collect())

@@ -8,6 +8,7 @@ use punctual_linux::preflight::{RT_RUNTIME, rt_limit};
 use crate::common::faults::wait;
 use crate::common::live::{PROCESSOR, needs};
 use crate::common::scopes::{Desk, Machine, Scope};
+use crate::locks::machine_wide;
 
 /// The limit for real-time threads before a test, put back after it.
 struct LimitBefore(String);
@@ -61,4 +62,39 @@ fn a_limit_that_an_operator_sets_during_a_run_stays_and_is_said() {
         assert_eq!(machine.residue(&scope.groups()[0]), None);
         fs::write(RT_RUNTIME, before.0.trim()).expect("root may");
     }
+}
+
+#[test]
+fn runs_with_different_state_directories_put_the_machine_back_together() {
+    let Some(_turn) = needs() else { return };
+    let Some(_limit) = LimitBefore::read() else { return };
+    let before = machine_wide();
+    for (first, end) in [(0, "INT"), (1, "INT"), (0, "KILL"), (1, "KILL")] {
+        let (desks, scope) = (["here", "there"].map(Desk::make), Scope::make("directories"));
+        let machines = [Machine::start(scope.directory()), Machine::start(scope.directory())];
+        let mut runs = Vec::new();
+        for (desk, machine) in desks.iter().zip(&machines) {
+            let host = desk.host("directories", PROCESSOR, &machine.domain("vm"));
+            runs.push(desk.start(&["attach", &host]));
+            machine.wait_until_enforced();
+        }
+        let during = machine_wide();
+        assert_ne!(during, before);
+        for (nth, run) in [first, 1 - first].into_iter().enumerate() {
+            runs[run].signal(end);
+            runs[run].wait();
+            desks[run].wait_until_restored();
+            let expected = if nth == 0 { &during } else { &before };
+            assert_eq!(&machine_wide(), expected, "run {first} first, {end}: after run {run}");
+            assert_eq!(machines[run].residue(&scope.groups()[0]), None);
+        }
+        assert_eq!(links_to(&desks), 0, "of runs that are undone");
+    }
+}
+
+/// How many links name journals in these directories.
+fn links_to(desks: &[Desk]) -> usize {
+    let links = fs::read_dir("/run/punctual/machine").into_iter().flatten().flatten();
+    let journals = links.filter_map(|link| fs::read_link(link.path()).ok());
+    journals.filter(|journal| desks.iter().any(|desk| journal.starts_with(desk.state()))).count()
 }
