@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use punctual_enforce::journal::{self, Restored};
 
 use crate::error::ServeError;
+use crate::events::{Event, Events};
 
 /// The journals of such runs.
 ///
@@ -17,22 +18,23 @@ pub fn journals() -> Result<Vec<PathBuf>, ServeError> {
 }
 
 /// Undoes the journal of a run that is over; `None` when its guardian did, which was waited for, or when the
-/// run goes on after all.
+/// run goes on after all. `waits` is told for what the call waits, if that takes long.
 ///
 /// # Errors
 /// The journal cannot be read or undone.
-pub fn undo(path: &Path) -> Result<Option<Restored>, String> {
-    journal::restore_abandoned(path).map_err(|error| format!("{}: {error}", path.display()))
+pub fn undo(path: &Path, waits: impl FnOnce(String)) -> Result<Option<Restored>, String> {
+    journal::restore_abandoned(path, waits).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Undoes all of them; `undone` learns what was put back.
+/// Undoes all of them, and reports what was put back.
 ///
 /// # Errors
 /// One cannot be undone.
-pub fn undo_all(mut undone: impl FnMut(Restored)) -> Result<(), ServeError> {
+pub fn undo_all(events: &Events) -> Result<(), ServeError> {
     for path in journals()? {
-        if let Some(restored) = undo(&path).map_err(ServeError::Refused)? {
-            undone(restored);
+        let undone = undo(&path, |text| events(Event::Waiting(text)));
+        if let Some(restored) = undone.map_err(ServeError::Refused)? {
+            events(Event::Undone(restored));
         }
     }
     Ok(())

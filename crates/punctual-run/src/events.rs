@@ -11,6 +11,8 @@ use crate::run::AttachTarget;
 pub enum Event {
     /// What an earlier run had left changed was put back: it had died together with its guardian.
     Undone(Restored),
+    /// For what the run waits before it begins.
+    Waiting(String),
     /// What the run does next.
     Step(String),
     /// What the run attaches to, before it changes its threads.

@@ -13,7 +13,6 @@ use punctual_sched::Duration;
 use crate::abandoned;
 use crate::config::{Hooks, RunConfig, RunView};
 use crate::error::ServeError;
-use crate::events::Event;
 use crate::network::{self, FoundNetwork, Helpers, LiveNetwork, Status};
 use crate::run::{self, Measurements, RunError, StageInputs};
 use crate::sockets::{self, LiveSockets};
@@ -64,7 +63,7 @@ impl Outcome {
 /// [`RunError`]; everything has been put back, or the error says what has not.
 pub fn run_host(host: &Host, config: &RunConfig<'_>, hooks: Hooks<'_>) -> Result<Outcome, RunError> {
     let Hooks { events, stop, end, watch } = hooks;
-    abandoned::undo_all(|restored| events(Event::Undone(restored)))?;
+    abandoned::undo_all(&events)?;
     let changes = if config.apply { reversible_changes(host)? } else { Vec::new() };
     let helpers = Helpers::default();
     let (networks, mut ends) = network::start(host, config, &helpers, &events)?;

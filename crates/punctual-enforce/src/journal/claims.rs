@@ -5,13 +5,17 @@
 //! ([`DirectoryLock`]) while it compares its claim with the journals of others.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::directory::DirectoryLock;
 use super::machine::{MachineLock, others};
-use super::{Change, Contents, Identity, Journal, Resource};
+use super::{Change, Contents, GUARDIAN_MAX, HeldJournal, Identity, Journal, Resource};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
+
+/// How often to ask whether a guardian has finished.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a run may not have something.
 #[derive(Debug, thiserror::Error)]
@@ -55,31 +59,47 @@ pub enum ClaimError {
 
 impl Journal {
     /// Claims what belongs to one run at a time, all of it or nothing. What this run has already is left out.
+    /// Waits for the guardian of a run that has died, and calls `meanwhile` many times a second.
     ///
     /// # Errors
     /// Another run has some of it.
-    pub fn claim(&mut self, resources: &[Resource]) -> Result<(), ClaimError> {
+    pub fn claim(&mut self, resources: &[Resource], mut meanwhile: impl FnMut()) -> Result<(), ClaimError> {
+        let give_up = Instant::now() + GUARDIAN_MAX;
+        loop {
+            let Some((journal, taken)) = self.try_claim(resources)? else { return Ok(()) };
+            let is_over = matches!(taken, ClaimError::Taken { is_running: false, .. });
+            if !is_over || Instant::now() > give_up || !HeldJournal::is_being_undone(&journal) {
+                return Err(taken);
+            }
+            meanwhile();
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// As [`Journal::claim`], without waiting: the journal of the run that has some of it, and the error.
+    fn try_claim(&mut self, resources: &[Resource]) -> Result<Option<(PathBuf, ClaimError)>, ClaimError> {
         let _alone = DirectoryLock::take()?;
         let own = Contents::of(&self.file)?;
         let is_new = |resource: &&Resource| !claims(&own).any(|claimed| claimed == *resource);
         let resources: Vec<&Resource> = resources.iter().filter(is_new).collect();
-        for other in others(&self.path)? {
+        for (path, other) in others(&self.path)? {
             if let Some(resource) = resources.iter().find(|wanted| claims(&other).any(|has| has == **wanted))
             {
                 let (name, process) =
                     other.run().map_or_else(Default::default, |run| (run.name, run.enforcer.id));
-                return Err(ClaimError::Taken {
+                let taken = ClaimError::Taken {
                     resource: (*resource).clone(),
                     name: name.to_owned(),
                     process,
                     is_running: other.is_running(),
-                });
+                };
+                return Ok(Some((path, taken)));
             }
         }
         for resource in resources {
             self.record(&Change::Claim { resource: resource.clone() })?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Claims the process of a thread that this run is to attach to.
@@ -87,7 +107,7 @@ impl Journal {
     /// # Errors
     /// Another run has it, or the thread is gone.
     pub fn claim_process_of(&mut self, tid: i32) -> Result<(), ClaimError> {
-        self.claim(&[Resource::Process(Identity::of(proc::process_of(tid)?)?)])?;
+        self.claim(&[Resource::Process(Identity::of(proc::process_of(tid)?)?)], || ())?;
         // A run whose state is elsewhere is known by its groups alone.
         let (own, group) = (std::process::id() as i32, cgroup::group_of(tid)?);
         match super::paths::run_of_group(&group) {

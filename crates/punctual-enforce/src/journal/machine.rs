@@ -41,7 +41,7 @@ impl MachineLock {
     /// # Errors
     /// The state directory cannot be read.
     pub(super) fn others(&self, own: &Path) -> io::Result<Vec<Contents>> {
-        let mut others = others(own)?;
+        let mut others: Vec<Contents> = others(own)?.into_iter().map(|(_, contents)| contents).collect();
         let state = fs::canonicalize(directory::directory())?;
         for (link, journal) in self.links().filter(|(_, journal)| journal.parent() != Some(&*state)) {
             match read(&journal) {
@@ -89,15 +89,16 @@ impl MachineLock {
     }
 }
 
-/// The journals in the state directory of other runs than that of `own`, those that died included. Journals
-/// that cannot be read or are not trusted are left out.
+/// The journals in the state directory of other runs than that of `own`, those that died included, with
+/// their paths. Journals that cannot be read or are not trusted are left out.
 ///
 /// # Errors
 /// The state directory cannot be read.
-pub(super) fn others(own: &Path) -> io::Result<Vec<Contents>> {
-    let paths = state_files("journal")?;
-    let others = paths.into_iter().filter(|path| path != own);
-    Ok(others.filter_map(|path| read(&path).ok()).filter(|other| !other.is_of_earlier_boot()).collect())
+pub(super) fn others(own: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
+    let paths = state_files("journal")?.into_iter().filter(|path| path != own);
+    let others = paths.filter_map(|path| Some((read(&path).ok()?, path)));
+    let others = others.filter(|(contents, _)| !contents.is_of_earlier_boot());
+    Ok(others.map(|(contents, path)| (path, contents)).collect())
 }
 
 /// The directory, made if it is not there.

@@ -191,6 +191,9 @@ impl Journal {
     }
 }
 
+/// How long a guardian may take to undo a journal before somebody else who waits for that gives up.
+const GUARDIAN_MAX: Duration = Duration::from_secs(60);
+
 /// A journal that this process has locked: nobody else undoes it.
 #[derive(Debug)]
 pub struct HeldJournal {
@@ -228,6 +231,14 @@ impl HeldJournal {
         use std::os::unix::fs::MetadataExt;
         let is_there = file.metadata()?.nlink() > 0;
         Ok(is_there.then(|| HeldJournal { path: path.to_owned(), file }))
+    }
+
+    /// Does somebody else hold the journal at `path`, or has it been undone meanwhile?
+    fn is_being_undone(path: &Path) -> bool {
+        match HeldJournal::take(path, Duration::ZERO) {
+            Ok(held) => held.is_none(),
+            Err(error) => error.kind() == io::ErrorKind::TimedOut,
+        }
     }
 
     /// The process of the run, if it has begun.

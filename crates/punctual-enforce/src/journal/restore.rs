@@ -13,7 +13,7 @@ use super::claims::{file_before, kernel_thread_before};
 use super::devices::elsewhere;
 use super::given::{Given, OwnScheduling};
 use super::machine::MachineLock;
-use super::{Change, Contents, HeldJournal, Identity, paths};
+use super::{Change, Contents, GUARDIAN_MAX, HeldJournal, Identity, paths};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
 
@@ -42,8 +42,8 @@ pub struct Restored {
     pub failures: Vec<String>,
 }
 
-/// How long a guardian may take to undo a journal before somebody else who wants to undo it gives up.
-const GUARDIAN_MAX: Duration = Duration::from_secs(60);
+/// How long a guardian is waited for without a word.
+const QUIET_MAX: Duration = Duration::from_secs(1);
 
 /// Undoes the changes in the journal at `path` and removes it, unless a change could not be undone. Waits for
 /// a guardian that is undoing the journal: `None` when the guardian has finished.
@@ -57,13 +57,33 @@ pub fn restore(path: &Path) -> io::Result<Option<Restored>> {
 
 /// As [`restore`], for a journal that seemed to be abandoned: `None` also when its run is still going. Such a
 /// run may have been about to begin when the journal was read, and have lost its guardian afterwards; it
-/// undoes its changes itself.
+/// undoes its changes itself. `waits` is told for what the call waits, if that takes longer than a second.
 ///
 /// # Errors
 /// As [`restore`].
-pub fn restore_abandoned(path: &Path) -> io::Result<Option<Restored>> {
-    let Some(held) = HeldJournal::take(path, GUARDIAN_MAX)? else { return Ok(None) };
+pub fn restore_abandoned(path: &Path, waits: impl FnOnce(String)) -> io::Result<Option<Restored>> {
+    let held = match HeldJournal::take(path, QUIET_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            waits(who_holds(path));
+            HeldJournal::take(path, GUARDIAN_MAX)?
+        }
+        taken => taken?,
+    };
+    let Some(held) = held else { return Ok(None) };
     if Contents::of(&held.file)?.is_running() { Ok(None) } else { held.restore().map(Some) }
+}
+
+/// For what a call waits that wants the journal at `path`.
+fn who_holds(path: &Path) -> String {
+    let contents = super::read(path).unwrap_or_default();
+    let run = contents.run().map_or_else(String::new, |run| {
+        format!(" of the run of `{}` (process {})", run.name.escape_debug(), run.enforcer.id)
+    });
+    let path = path.display();
+    format!(
+        "waiting for the guardian{run}, which holds {path}; that of a run in another PID namespace holds it \
+         until the run ends"
+    )
 }
 
 impl HeldJournal {

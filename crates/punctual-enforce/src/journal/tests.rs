@@ -128,7 +128,7 @@ fn a_run_that_began_while_its_lock_was_waited_for_keeps_its_journal() {
         let held = HeldJournal::take(&path, Duration::ZERO).expect("ours").expect("there");
         let other = std::thread::spawn({
             let path = path.clone();
-            move || restore_abandoned(&path).expect("readable")
+            move || restore_abandoned(&path, |_| ()).expect("readable")
         });
         std::thread::sleep(Duration::from_millis(30));
         let mut bytes = lines(&[run]).remove(0);

@@ -42,7 +42,7 @@ impl CardSession {
         let mut session = CardSession { restoration, plan };
         let cards: Result<Vec<Resource>, _> =
             session.plan.iter().map(|card| Resource::device(&card.device)).collect();
-        session.restoration.journal.claim(&cards.map_err(Error::Journal)?)?;
+        session.restoration.journal.claim(&cards.map_err(Error::Journal)?, || ())?;
         for index in 0..session.plan.len() {
             session.write_files(index)?;
         }

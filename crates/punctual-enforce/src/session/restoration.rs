@@ -31,12 +31,15 @@ impl Restoration {
             limit: setup.silence + Duration::from_secs(1),
             processors: left.clone(),
         };
-        let guardian = Guardian::start(&setup.program, &options)
+        let mut guardian = Guardian::start(&setup.program, &options)
             .map_err(|source| Error::NoGuardian { program: setup.program.clone(), source })?;
         // From here on the guardian removes the journal, however the run ends.
         let mut journal = Journal::begin(&path, &setup.name).map_err(no_journal)?;
         let processors = setup.processors.iter().copied().map(Resource::Processor);
-        journal.claim(&processors.collect::<Vec<_>>())?;
+        journal.claim(&processors.collect::<Vec<_>>(), || {
+            // One that is gone is noticed by the heart.
+            let _ = guardian.beat();
+        })?;
         let own_affinity = sched::affinity(0).map_err(Error::OwnAffinity)?;
         let mut restoration = Restoration { journal, heart: None, own_affinity };
         sched::set_affinity(0, &left).map_err(Error::LeaveProcessors)?;

@@ -14,7 +14,6 @@ use punctual_linux::os::sched::attributes;
 use punctual_model::file::Overrides;
 use punctual_model::text::printable;
 use punctual_run::abandoned;
-use punctual_run::events::Event;
 use punctual_sched::Duration;
 
 use super::error::Error;
@@ -69,7 +68,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     rights::check("host-stack", Needs::Scheduling)?;
     interrupt::be_graceful();
     let events = plain_printer(ui);
-    abandoned::undo_all(|restored| events(Event::Undone(restored)))?;
+    abandoned::undo_all(&events)?;
     let mut session = CardSession::start(setup(&stack)?, plan.clone()).map_err(Error::usage)?;
     let changed = session.changed().map_err(Error::usage)?;
     for (card, changed) in plan.iter().zip(&changed) {

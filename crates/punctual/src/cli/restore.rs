@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     rights::check("restore", Needs::State)?;
     let (mut all, mut by_guardians, mut errors) = (Vec::new(), 0, Vec::new());
     for path in abandoned::journals()? {
-        match abandoned::undo(&path) {
+        match abandoned::undo(&path, |text| ui.warn(&text)) {
             Ok(Some(done)) => all.push(done),
             Ok(None) => by_guardians += 1,
             // The other runs are undone nevertheless.

@@ -225,6 +225,12 @@ impl Desk {
         journals.map(read).any(|text| text.lines().count() > 1)
     }
 
+    /// Does the run with this process have something under enforcement?
+    pub(crate) fn is_attached(&self, run: u32) -> bool {
+        let journal = self.state().join(format!("{run}.journal"));
+        std::fs::read_to_string(journal).is_ok_and(|text| text.contains("attached_group"))
+    }
+
     /// Waits until nothing is in the state directory.
     pub(crate) fn wait_until_restored(&self) {
         wait("nothing is left in the state directory", || self.left().is_empty());
@@ -258,6 +264,16 @@ impl Run {
     /// Sends a signal.
     pub(crate) fn signal(&self, name: &str) {
         super::faults::signal(self.id(), name);
+    }
+
+    /// Sends a signal unless it has ended.
+    pub(crate) fn signal_if_there(&self, name: &str) {
+        super::faults::signal_if_there(self.id(), name);
+    }
+
+    /// Has it ended? It is not waited for.
+    pub(crate) fn has_ended(&self) -> bool {
+        proc::stat(self.process.id() as i32).is_ok_and(|stat| stat.state == 'Z')
     }
 
     /// Its exit status; -1 when a signal ended it.

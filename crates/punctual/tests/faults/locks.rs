@@ -64,6 +64,60 @@ fn a_processor_belongs_to_one_run() {
     }
 }
 
+#[test]
+fn a_run_that_starts_beside_the_death_of_another_waits_for_the_guardian() {
+    let Some(_turn) = needs() else { return };
+    let mut waited = 0;
+    for round in 0..ROUNDS {
+        let (desk, scope) = (Desk::make("beside"), Scope::make("beside"));
+        let machine = Machine::start(scope.directory());
+        let mut first = desk.start(&["attach", &desk.host("first", 1, &machine.domain("vm"))]);
+        machine.wait_until_enforced();
+        let mut second = desk.start(&["attach", &desk.host("second", 1, &machine.domain("vm"))]);
+        // A run looks for others twice: when it begins, and when it claims its processors.
+        std::thread::sleep(LONGEST_START * round / ROUNDS);
+        first.signal("KILL");
+        first.wait();
+        wait("it is refused or runs", || second.has_ended() || desk.is_attached(second.id()));
+        second.signal_if_there("INT");
+        let status = second.wait();
+        assert!(!second.said().contains("has not been undone"), "round {round}: {}", second.said());
+        // It may have claimed its processors while the first one was alive.
+        let is_refused = status == 2 && second.said().contains("belongs to the run of `first`");
+        assert!(is_refused || [0, 130].contains(&status), "round {round}: {status} {}", second.said());
+        waited += u32::from(!is_refused);
+        desk.wait_until_restored();
+        assert_eq!(machine.residue(&scope.groups()[0]), None, "round {round}");
+    }
+    assert!(waited > 0, "every run was refused: nothing was tested");
+}
+
+/// How often a run is started beside the death of another, and the longest time from the start to the death.
+const ROUNDS: u32 = 20;
+const LONGEST_START: Duration = Duration::from_millis(120);
+
+#[test]
+fn restore_says_for_whom_it_waits() {
+    let desk = Desk::make("held");
+    let journal = desk.state().join("4000000.journal");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("readable");
+    let line = format!(
+        "{{\"run\":{{\"enforcer\":{{\"id\":4000000,\"start_ticks\":1}},\
+         \"name\":\"held\",\"boot\":\"{}\"}}}}\n",
+        boot.trim()
+    );
+    std::fs::write(&journal, line).expect("a file");
+    // As a guardian does, of a run in another PID namespace for example.
+    let held = std::fs::File::open(&journal).expect("it is there");
+    held.lock().expect("nobody else has it");
+    let mut restore = desk.start(&["restore"]);
+    let words = "waiting for the guardian of the run of `held` (process 4000000), which holds";
+    wait("it reports that", || restore.said().contains(words));
+    drop(held);
+    assert_eq!(restore.wait(), 0, "{}", restore.said());
+    assert_eq!(desk.left(), Vec::<String>::new());
+}
+
 /// What all runs change: the real-time limit, and where the threads of RCU may run.
 pub(crate) fn machine_wide() -> (String, Vec<(i32, Vec<usize>)>) {
     let rcu = proc::kernel_threads("rcu").expect("readable").into_iter();

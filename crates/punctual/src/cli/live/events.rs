@@ -26,6 +26,7 @@ fn print(event: &Event, steps: &Steps, ui: &Ui) {
             ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(done)));
             done.failures.iter().for_each(|failure| ui.warn(&format!("not put back: {failure}")));
         }
+        Event::Waiting(text) => ui.warn(text),
         Event::Step(step) => steps.say(step),
         Event::Attaching(targets) => eprint!("{}", targets::text(targets)),
         Event::SwitchFound { network, process } => {
