@@ -2,6 +2,7 @@
 //! started meanwhile goes with it and loses what it inherited from the run; what it set itself stays.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -36,16 +37,21 @@ impl<'a> Newcomers<'_, 'a> {
 impl<'a> Undo<'a> {
     /// The threads that came during the run, with the scheduling of what started them: they may have
     /// inherited what the run gave to that. They are threads of processes that were attached to, of processes
-    /// that descend from these, and whatever else is in the run's groups. Threads that are older than the run
-    /// and not written down are none: the run could not write, and changed nothing, or the line is damaged.
+    /// that descend from these, of daemons in their homes, and whatever else is in the run's groups. Threads
+    /// that are older than the run and not written down are none: the run could not write, and changed
+    /// nothing, or the line is damaged.
     pub(super) fn newcomers(&self) -> Vec<(Identity, Scheduling<'a>)> {
-        let processes = self.before.processes();
+        let mut processes = self.before.processes();
+        let all = if self.before.iter().next().is_some() { all_processes() } else { HashMap::new() };
+        for (process, scheduling) in self.orphans(&all) {
+            processes.entry(process).or_insert(scheduling);
+        }
         let (before, seen, found) = (&self.before, HashSet::new(), Vec::new());
         let mut newcomers = Newcomers { before, began: self.began.unwrap_or(0), seen, found };
         for (&process, &scheduling) in &processes {
             newcomers.add(proc::threads(process).unwrap_or_default(), scheduling);
         }
-        for (process, ancestor) in self.descendants(&processes) {
+        for (process, ancestor) in self.descendants(&processes, &all) {
             newcomers.add(proc::threads(process).unwrap_or_default(), processes[&ancestor]);
         }
         for group in &self.attached {
@@ -56,15 +62,32 @@ impl<'a> Undo<'a> {
         newcomers.found
     }
 
-    /// The processes that began during the run and descend from one of `ancestors`, each with that one.
-    fn descendants(&self, ancestors: &HashMap<i32, Scheduling<'_>>) -> Vec<(i32, i32)> {
-        if ancestors.is_empty() {
-            return Vec::new();
-        }
+    /// The processes that began during the run and have lost the parent that started them, in a home of what
+    /// the run attached to, each with the scheduling of a thread from there. A daemon, which forks twice and
+    /// begins a session in between, is one, and so is what an attached process that has ended leaves.
+    fn orphans(&self, all: &HashMap<i32, proc::Stat>) -> Vec<(i32, Scheduling<'a>)> {
         let began = self.began.unwrap_or(0);
-        let of_process = |pid: i32| Some((pid, proc::stat(pid).ok()?));
-        let stats: HashMap<i32, proc::Stat> =
-            proc::processes().unwrap_or_default().into_iter().filter_map(of_process).collect();
+        let is_orphan =
+            |stat: &proc::Stat| stat.parent == 1 || (stat.session > 0 && !all.contains_key(&stat.session));
+        // Runs and their guardians confine themselves.
+        let program = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let own = program(std::process::id() as i32);
+        let origin_of = |pid: i32| {
+            let group = cgroup::group_of(pid).ok()?;
+            self.before.iter().find(|(_, before)| before.group == group).map(|(_, before)| before.scheduling)
+        };
+        let young = all.iter().filter(|(_, stat)| stat.start_ticks >= began && is_orphan(stat));
+        let of_others = young.filter(|(pid, _)| !proc::is_kernel_thread(**pid) && program(**pid) != own);
+        of_others.filter_map(|(pid, _)| Some((*pid, origin_of(*pid)?))).collect()
+    }
+
+    /// The processes that began during the run and descend from one of `ancestors`, each with that one.
+    fn descendants(
+        &self,
+        ancestors: &HashMap<i32, Scheduling<'_>>,
+        stats: &HashMap<i32, proc::Stat>,
+    ) -> Vec<(i32, i32)> {
+        let began = self.began.unwrap_or(0);
         let ancestor_of = |pid: &i32| {
             let parent = |pid: &i32| stats.get(pid).map(|stat| stat.parent);
             std::iter::successors(parent(pid), parent).find(|pid| ancestors.contains_key(pid))
@@ -147,4 +170,10 @@ impl<'a> Undo<'a> {
             moved => moved,
         }
     }
+}
+
+/// What the system says of each process.
+fn all_processes() -> HashMap<i32, proc::Stat> {
+    let of_process = |pid: i32| Some((pid, proc::stat(pid).ok()?));
+    proc::processes().unwrap_or_default().into_iter().filter_map(of_process).collect()
 }

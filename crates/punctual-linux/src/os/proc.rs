@@ -15,6 +15,8 @@ pub struct Stat {
     pub state: char,
     /// The parent process.
     pub parent: i32,
+    /// The session, which is the process id of its leader; 0 where the leader is in a PID namespace above.
+    pub session: i32,
     /// When it started, in clock ticks since boot: with the id, a thread's identity (ids are used again).
     pub start_ticks: u64,
 }
@@ -25,9 +27,10 @@ pub fn parse_stat(line: &str) -> Option<Stat> {
     let mut fields = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    // proc_pid_stat(5): starttime is field 22; state is field 3.
-    let start_ticks = fields.nth(22 - 5)?.parse().ok()?;
-    Some(Stat { state, parent, start_ticks })
+    // proc_pid_stat(5): session is field 6, starttime field 22; state is field 3.
+    let session = fields.nth(6 - 5)?.parse().ok()?;
+    let start_ticks = fields.nth(22 - 7)?.parse().ok()?;
+    Some(Stat { state, parent, session, start_ticks })
 }
 
 /// The processor on which a thread was last, from a line of `/proc/PID/stat`.
@@ -256,8 +259,8 @@ mod tests {
 
     #[test]
     fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
-        let line = "7 (a) (b c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 10";
-        assert_eq!(parse_stat(line), Some(Stat { state: 'S', parent: 1, start_ticks: 4242 }));
+        let line = "7 (a) (b c) S 1 7 8 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 10";
+        assert_eq!(parse_stat(line), Some(Stat { state: 'S', parent: 1, session: 8, start_ticks: 4242 }));
         let long = format!("7 (a) b) {} 3 99", "0 ".repeat(36).trim_end());
         assert_eq!(parse_rt_priority(&long), Some(99));
         assert_eq!((parse_processor(&long), parse_processor(line)), (Some(3), None));

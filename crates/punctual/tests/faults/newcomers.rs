@@ -43,6 +43,13 @@ fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) {
         .expect("a thread");
 }
 
+/// Starts a process in a session of its own whose parent ends at once; its id is in `file` then.
+fn start_daemon(file: &str) {
+    let script = "sleep 1000 > /dev/null 2>&1 & echo $! > \"$0\"";
+    let started = Command::new("setsid").args(["sh", "-c", script, file]).stdin(Stdio::null()).status();
+    assert!(started.is_ok_and(|status| status.success()));
+}
+
 #[test]
 #[ignore = "a process that other tests start"]
 fn victim() {
@@ -74,7 +81,10 @@ fn victim() {
                 }
                 start_thread("owned", || ());
             }
-            order => panic!("{order}"),
+            order => match order.split_once(' ') {
+                Some(("daemon", file)) => start_daemon(file),
+                _ => panic!("{order}"),
+            },
         }
     }
     // The test has ended.
@@ -229,4 +239,38 @@ fn threads_that_could_not_be_written_down_stay_as_they_are() {
     assert_eq!(status, 2, "{}", run.said());
     assert!(run.said().contains("No space left"), "{}", run.said());
     assert_eq!(bystanders(), BYSTANDERS);
+}
+
+/// A process that is killed with the test, and is not this process's child.
+struct Daemon(i32);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.0) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_an_attached_process_starts_keeps_nothing_of_the_run() {
+    let Some(_turn) = needs() else { return };
+    let everywhere = affinity(0).expect("readable");
+    for end in ["INT", "KILL"] {
+        let (desk, mut victim) = (Desk::make("daemon"), Victim::start("quiet"));
+        let mut run = desk.start(&["attach", &desk.host("daemon", PROCESSOR, &victim.domain())]);
+        let is_placed = |tid: i32| affinity(tid).is_ok_and(|on| on != everywhere);
+        wait("all threads have their place", || victim.threads().into_iter().all(is_placed));
+        let file = desk.state().with_file_name("daemon");
+        victim.order(&format!("daemon {}", file.display()));
+        let id = || std::fs::read_to_string(&file).ok()?.trim().parse().ok();
+        wait("it starts a daemon", || id().is_some());
+        let daemon = Daemon(id().expect("it was there"));
+        assert_ne!(affinity(daemon.0).expect("it lives"), everywhere, "it inherits the helpers' processors");
+        run.signal(end);
+        run.wait();
+        desk.wait_until_restored();
+        assert_eq!(affinity(daemon.0).expect("it lives"), everywhere, "{end}: {}", run.said());
+        assert!(attributes(daemon.0).expect("it lives").is_same_class(&Attributes::other()));
+    }
 }
