@@ -183,6 +183,35 @@ impl Journal {
         Ok(())
     }
 
+    /// Writes down every thread of a process, as far as it is still there. The process may start threads
+    /// meanwhile: until a listing has none that is new. Later ones are children of those written down.
+    ///
+    /// # Errors
+    /// The process is gone, or the journal cannot be written.
+    pub fn record_threads(&mut self, process: i32) -> io::Result<()> {
+        let mut known = HashSet::new();
+        for _ in 0..LISTINGS_MAX {
+            let mut threads = proc::threads(process)?;
+            threads.retain(|tid| known.insert(*tid));
+            if threads.is_empty() {
+                break;
+            }
+            for tid in threads {
+                match self.record_thread(tid) {
+                    Err(error) if proc::is_gone(&error) => {}
+                    recorded => recorded?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has every write fail from now on.
+    #[cfg(test)]
+    pub(crate) fn make_unwritable(&mut self) {
+        self.file = File::open(&self.path).expect("it is there");
+    }
+
     /// May a thread be changed? Only if its state before is written down, or its process ends with the run.
     /// One that is gone may.
     pub(crate) fn covers(&self, thread: Identity) -> bool {
@@ -190,6 +219,9 @@ impl Journal {
             || proc::process_of(thread.id).map_or(true, |process| self.children.contains(&process))
     }
 }
+
+/// How often the threads of a process are listed at most, while it starts others.
+const LISTINGS_MAX: usize = 20;
 
 /// How long a guardian may take to undo a journal before somebody else who waits for that gives up.
 const GUARDIAN_MAX: Duration = Duration::from_secs(60);

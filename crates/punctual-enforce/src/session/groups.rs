@@ -7,7 +7,6 @@
 //! was in. So a home never becomes empty, and services that remove empty groups (systemd a scope's, libvirt
 //! a machine's) keep it; limits of the home still hold. Nothing in these groups is ever killed.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,7 +56,7 @@ impl DomainGroups {
     pub(super) fn take(&mut self, domain: &str, process: i32, journal: &mut Journal) -> Result<&Path, Error> {
         let group = self.of(domain)?;
         if !cgroup::is_inside(process, group.directory()).map_err(Error::adopt(domain))? {
-            record_threads(process, journal).map_err(Error::adopt(domain))?;
+            journal.record_threads(process).map_err(Error::adopt(domain))?;
             group.add_process(process).map_err(Error::adopt(domain))?;
         }
         Ok(group.directory())
@@ -75,29 +74,6 @@ impl DomainGroups {
 /// Makes a group that takes whole processes.
 pub(super) fn make(directory: &Path) -> Result<Group, Error> {
     Group::make(directory, false).map_err(|source| Error::Group { directory: directory.to_owned(), source })
-}
-
-/// How often the threads of a process are listed at most, while it starts others.
-const LISTINGS_MAX: usize = 20;
-
-/// Writes down every thread of a process, as far as it is still there. The process may start threads
-/// meanwhile: until a listing has none that is new. Later ones are children of those written down.
-fn record_threads(process: i32, journal: &mut Journal) -> io::Result<()> {
-    let mut known = BTreeSet::new();
-    for _ in 0..LISTINGS_MAX {
-        let mut threads = proc::threads(process)?;
-        threads.retain(|tid| known.insert(*tid));
-        if threads.is_empty() {
-            break;
-        }
-        for tid in threads {
-            match journal.record_thread(tid) {
-                Err(error) if proc::is_gone(&error) => {}
-                recorded => recorded?,
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The groups of what a session attaches to: one in each home, one for each unit in that.
@@ -121,7 +97,7 @@ impl AttachedGroups {
     /// written down.
     pub(super) fn for_thread(&mut self, tid: i32, journal: &mut Journal) -> io::Result<PathBuf> {
         let process = proc::process_of(tid)?;
-        record_threads(process, journal)?;
+        journal.record_threads(process)?;
         let group = cgroup::group_of(tid)?;
         // A vCPU that is plugged in was started by another thread, perhaps by one that is a unit.
         let ours = self.made.iter().find(|made| cgroup::below(&self.mount, &group).starts_with(made));

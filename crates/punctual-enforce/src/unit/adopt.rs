@@ -70,21 +70,34 @@ fn adopt_tree(root: Identity, directory: &Path, journal: &mut Journal) -> io::Re
     let pid = rustix::process::Pid::from_raw(root.id).ok_or(io::ErrorKind::InvalidInput)?;
     let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
     let group = Group::make(directory, false)?;
-    // A process that is forked meanwhile is found in the next round.
-    while move_tree(root.id, &group, journal)? > 0 {}
+    // A process that is forked meanwhile is found in the next round. One that has ended, and that its parent
+    // does not collect, never moves.
+    for _ in 0..ROUNDS_MAX {
+        if move_tree(root.id, &group, journal)? == 0 {
+            break;
+        }
+    }
     let clock = Clock::of_tree(root, descriptor, &group)?;
     Ok((group, clock))
 }
 
+/// How often the processes of a tree are listed at most, while it starts others.
+const ROUNDS_MAX: usize = 100;
+
 /// Moves the processes of a tree that are not in `group` yet; returns how many there were.
+///
+/// # Errors
+/// The journal cannot be written, or a process that is still there cannot be moved.
 fn move_tree(root: i32, group: &Group, journal: &mut Journal) -> io::Result<u32> {
     let mut moved = 0;
     for process in tree(root)? {
-        if !cgroup::is_inside(process, group.directory()).unwrap_or(true) {
-            for tid in proc::threads(process).unwrap_or_default() {
-                let _ = journal.record_thread(tid);
-            }
-            moved += u32::from(group.add_process(process).is_ok());
+        if cgroup::is_inside(process, group.directory()).unwrap_or(true) {
+            continue;
+        }
+        match journal.record_threads(process).and_then(|()| group.add_process(process)) {
+            Ok(()) => moved += 1,
+            Err(error) if proc::is_gone(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(moved)
@@ -101,4 +114,37 @@ pub(crate) fn tree(root: i32) -> io::Result<Vec<i32>> {
         tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
     }
     Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::journal::HeldJournal;
+
+    #[test]
+    fn a_process_that_cannot_be_written_down_is_not_moved() {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("cgroup.freeze"), "0").expect("written");
+        let group = Group::make(directory.path(), false).expect("a group");
+        let mut child = Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().expect("a process");
+        let id = child.id() as i32;
+        let path = directory.path().join("1.journal");
+        let _held = HeldJournal::create(&path).expect("made");
+        let mut journal = Journal::begin(&path, "host").expect("begun");
+        let has_groups = cgroup::is_inside(id, directory.path()).is_ok();
+        let unwritten = {
+            journal.make_unwritable();
+            move_tree(id, &group, &mut journal)
+        };
+        child.kill().expect("it lives");
+        child.wait().expect("it ends");
+        if !has_groups {
+            return eprintln!("skipped: cgroup version 2 is not mounted");
+        }
+        unwritten.expect_err("the journal cannot be written");
+        assert!(!directory.path().join("cgroup.procs").exists(), "it was moved");
+    }
 }
