@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -104,9 +104,10 @@ impl HeldJournal {
         // unit that spins.
         undo.demote_groups();
         undo.all_groups().for_each(thaw_tree);
-        undo.end_children(&contents.changes);
+        let children = undo.end_children(&contents.changes);
         undo.restore_threads();
         undo.send_home();
+        undo.wait_for_children(children);
         undo.remove_groups();
         let machine = MachineLock::take();
         // If the journals of others are no longer trusted, no other run will put anything back.
@@ -209,19 +210,45 @@ impl<'a> Undo<'a> {
     }
 
     /// Ends the processes that the run started. All are killed before any is waited for: one that spins under
-    /// a real-time priority keeps others from ending.
-    fn end_children(&mut self, changes: &[Change]) {
+    /// a real-time priority keeps others from ending. Returns those that have not ended within a second, with
+    /// their names.
+    fn end_children<'c>(&mut self, changes: &'c [Change]) -> Vec<(Identity, &'c str)> {
         let alive = changes.iter().filter_map(|change| match change {
-            Change::Child { process, .. } if process.is_alive() => Some(*process),
+            Change::Child { process, name } if process.is_alive() => Some((*process, name.as_str())),
             _ => None,
         });
-        let children: Vec<Identity> = alive.collect();
-        for child in &children {
+        let children: Vec<(Identity, &str)> = alive.collect();
+        for (child, _) in &children {
             self.kill(*child);
         }
-        for child in &children {
-            wait_for(*child);
-            self.restored.children += 1;
+        self.wait_for_ends(children, CHILDREN_MAX[0])
+    }
+
+    /// Waits for processes that were killed and need longer: a VM with much memory, for example.
+    fn wait_for_children(&mut self, children: Vec<(Identity, &str)>) {
+        for (child, name) in self.wait_for_ends(children, CHILDREN_MAX[1]) {
+            let (id, name) = (child.id, name.escape_debug());
+            self.fail(format!(
+                "process {id} ({name}) was killed and has not ended: it is frozen, or waits in the kernel"
+            ));
+        }
+    }
+
+    /// Waits until these processes have ended, at most for `limit`; returns the others.
+    fn wait_for_ends<'c>(
+        &mut self,
+        mut children: Vec<(Identity, &'c str)>,
+        limit: Duration,
+    ) -> Vec<(Identity, &'c str)> {
+        let give_up = Instant::now() + limit;
+        loop {
+            let before = children.len();
+            children.retain(|(child, _)| child.is_alive());
+            self.restored.children += (before - children.len()) as u64;
+            if children.is_empty() || Instant::now() > give_up {
+                return children;
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -418,16 +445,9 @@ fn thaw_tree(directory: &Path) {
     groups_in(directory).for_each(|group| thaw_tree(&group));
 }
 
+/// How long processes that were killed are waited for before threads are restored, and after that.
+const CHILDREN_MAX: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
 /// How often to ask whether something has ended, and how long to sleep in between: a second in all.
 pub(super) const ATTEMPTS: u32 = 200;
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
-
-/// Waits until a process is gone, at most a second.
-fn wait_for(process: Identity) {
-    for _ in 0..ATTEMPTS {
-        if !process.is_alive() {
-            return;
-        }
-        std::thread::sleep(PAUSE);
-    }
-}

@@ -1,8 +1,10 @@
-//! Settings of the whole machine during and after runs.
+//! Settings of the whole machine during and after runs, and processes that outlast a run.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use punctual_linux::os::{cgroup, proc};
 use punctual_linux::preflight::{RT_RUNTIME, rt_limit};
 
 use crate::common::faults::wait;
@@ -97,4 +99,71 @@ fn links_to(desks: &[Desk]) -> usize {
     let links = fs::read_dir("/run/punctual/machine").into_iter().flatten().flatten();
     let journals = links.filter_map(|link| fs::read_link(link.path()).ok());
     journals.filter(|journal| desks.iter().any(|desk| journal.starts_with(desk.state()))).count()
+}
+
+/// A group of the freezer of cgroup version 1. What is frozen there cannot be killed.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    /// `None` where this machine has none.
+    fn make(name: &str) -> Option<Freezer> {
+        let directory = format!("/sys/fs/cgroup/freezer/test-{name}-{}", std::process::id());
+        if fs::create_dir(&directory).is_err() {
+            eprintln!("skipped: there is no freezer of cgroup version 1");
+            return None;
+        }
+        Some(Freezer(directory.into()))
+    }
+
+    fn freeze(&self, process: i32) {
+        fs::write(self.0.join("cgroup.procs"), process.to_string()).expect("it moves");
+        fs::write(self.0.join("freezer.state"), "FROZEN").expect("set");
+        let state = || fs::read_to_string(self.0.join("freezer.state")).expect("readable");
+        wait("it is frozen", || state().trim() == "FROZEN");
+    }
+
+    fn thaw(&self) {
+        fs::write(self.0.join("freezer.state"), "THAWED").expect("set");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("freezer.state"), "THAWED");
+        let _ = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            fs::remove_dir(&self.0).is_ok()
+        });
+    }
+}
+
+#[test]
+fn a_process_of_the_run_that_cannot_end_is_named_and_ended_by_restore() {
+    let Some(_turn) = needs() else { return };
+    let Some(freezer) = Freezer::make("frozen") else { return };
+    let desk = Desk::make("frozen");
+    let domain = "[domain.sleeper]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
+                  process = { command = [\"sleep\", \"1000\"] }\n";
+    let host = desk.host("frozen", PROCESSOR, domain);
+    let mut run = desk.start(&["run", &host, "--as", "process", "--duration", "60s"]);
+    let mount = cgroup::mount().expect("mounted");
+    let unit = mount.join(format!("punctual-{}/domain0/unit0", run.id()));
+    let sleeper = || {
+        let threads = cgroup::threads_in(&unit).unwrap_or_default();
+        threads.into_iter().find(|tid| proc::name(*tid).is_ok_and(|name| name == "sleep"))
+    };
+    wait("its domain is in its group", || sleeper().is_some());
+    let process = sleeper().expect("it was there");
+    freezer.freeze(process);
+    run.signal("KILL");
+    run.wait();
+    let words = format!("process {process} (sleep) was killed and has not ended");
+    wait("the guardian names it", || run.said().contains(&words));
+    assert!(!desk.left().is_empty(), "the journal stays");
+    freezer.thaw();
+    wait("it ends", || proc::stat(process).map_or(true, |stat| matches!(stat.state, 'Z' | 'X')));
+    let restored = desk.punctual(&["restore"]).output().expect("it runs");
+    assert_eq!(restored.status.code(), Some(0), "{restored:?}");
+    assert_eq!(desk.left(), Vec::<String>::new());
+    assert!(!unit.exists());
 }
