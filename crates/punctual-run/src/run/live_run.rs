@@ -47,15 +47,18 @@ impl LiveRun<'_> {
         known.expect("pools that have domains are in use")
     }
 
-    /// The processors that no pool has.
+    /// The processors for everything but vCPUs, see [`left_by`].
     pub(super) fn processors_left(&self) -> Vec<usize> {
         left_by(&processors(self.host, &self.pools))
     }
 }
 
-/// The processors that are online beside those that pools have.
+/// The processors that are online beside those that pools have; all that are online, where pools have every
+/// one (`--starve`).
 pub(super) fn left_by(taken: &[usize]) -> Vec<usize> {
-    preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
+    let online = preflight::online();
+    let left: Vec<usize> = online.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
+    if left.is_empty() { online } else { left }
 }
 
 /// The processors of these pools.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use punctual_linux::os::proc;
 use punctual_linux::os::sched::{self, Attributes, affinity, attributes, set_attributes};
+use punctual_linux::preflight;
 
 use crate::common::faults::wait;
 use crate::common::live::{PROCESSOR, needs};
@@ -273,4 +274,19 @@ fn a_daemon_that_an_attached_process_starts_keeps_nothing_of_the_run() {
         assert_eq!(affinity(daemon.0).expect("it lives"), everywhere, "{end}: {}", run.said());
         assert!(attributes(daemon.0).expect("it lives").is_same_class(&Attributes::other()));
     }
+}
+
+#[test]
+fn helpers_have_all_processors_where_pools_have_every_one() {
+    let Some(_turn) = needs() else { return };
+    let online = preflight::online();
+    let (desk, victim) = (Desk::make("starve"), Victim::start("quiet"));
+    let host = desk.host("starve", PROCESSOR, &victim.domain());
+    let all = format!("pool.guests.processors=[{}]", preflight::list(&online));
+    let count = format!("machine.processors={}", online.len());
+    let mut run =
+        desk.start(&["attach", &host, "--starve", "--duration", "300ms", "--set", &count, "--set", &all]);
+    assert_eq!(run.wait(), 0, "{}", run.said());
+    desk.wait_until_restored();
+    assert_eq!(victim.residue(), Vec::<String>::new());
 }
