@@ -206,9 +206,14 @@ pub(crate) fn separation(arrival: &Arrival) -> Duration {
     }
 }
 
+/// Does this affinity allow the processor?
+pub(crate) fn may_run_on(affinity: Option<&CpuSet>, processor: usize) -> bool {
+    affinity.is_none_or(|set| set.contains(CpuId(processor as u32)))
+}
+
 /// The only one of `processors` that a unit may run on, if there is only one.
 pub(crate) fn only_processor(affinity: Option<&CpuSet>, processors: usize) -> Option<usize> {
-    let mut allowed = (0..processors).filter(|p| affinity.is_none_or(|set| set.contains(CpuId(*p as u32))));
+    let mut allowed = (0..processors).filter(|p| may_run_on(affinity, *p));
     let first = allowed.next()?;
     allowed.next().is_none().then_some(first)
 }

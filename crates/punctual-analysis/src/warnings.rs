@@ -2,14 +2,14 @@
 
 use punctual_model::Host;
 use punctual_model::guarantees::Warning;
-use punctual_model::host::Domain;
+use punctual_model::host::{Domain, Parent};
 use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::registry::{Budgets, PolicyInfo};
 use punctual_sched::utilization::Utilization;
 use punctual_sched::{Duration, UnitParams, servers};
 
-use crate::inputs::{Index, Inputs, UnitIx};
+use crate::inputs::{Index, Inputs, UnitIx, may_run_on};
 use crate::pool::{Group, groups};
 
 /// Utilizations in parts per million.
@@ -39,7 +39,88 @@ pub(crate) fn of_host(inputs: Inputs<'_>) -> Vec<Warning> {
     let free = host.free_scheduling().map(|text| Warning { about: "machine".into(), text: text.into() });
     let pools = inputs.pools().flat_map(|pool| of_pool(inputs, pool));
     let helpers = host.domains.iter().filter_map(|domain| of_helpers(host, domain));
-    pools.chain(helpers).chain(free).collect()
+    let several = host.domains.iter().flat_map(|domain| of_vcpus(inputs, domain));
+    pools.chain(helpers).chain(several).chain(free).collect()
+}
+
+/// What several vCPUs of one domain mean for it, and for its bounds.
+fn of_vcpus(inputs: Inputs<'_>, domain: &Domain) -> Vec<Warning> {
+    let vcpus = domain.vcpus.len();
+    if vcpus < 2 {
+        return Vec::new();
+    }
+    let text = format!(
+        "bounds assume that its {vcpus} vCPUs never wait for each other (spinlocks, interprocessor \
+         interrupts)"
+    );
+    let bounds = Warning { about: domain.name.clone(), text };
+    crowded(inputs, domain).into_iter().chain([bounds]).collect()
+}
+
+/// Domains with more vCPUs than processors: while a vCPU waits for another one, both have no more than one
+/// processor's time.
+pub fn vcpu_warnings(host: &Host) -> Vec<Warning> {
+    let index = Index::new(host);
+    let inputs = Inputs::new(host, &index);
+    host.domains.iter().filter_map(|domain| crowded(inputs, domain)).collect()
+}
+
+/// Are there more vCPUs than processors: of all, or of those that are bound to some, or that the policy puts
+/// on one?
+fn crowded(inputs: Inputs<'_>, domain: &Domain) -> Option<Warning> {
+    let host = inputs.host;
+    let (processors, above, kind) = match domain.parent {
+        Parent::Pool(pool) => (inputs.pool(pool).processors.len(), &inputs.pool(pool).name, "pool"),
+        Parent::Domain(outer) => {
+            let outer = &host.domains[outer.0];
+            (outer.vcpus.len(), &outer.name, "domain")
+        }
+    };
+    let vcpus = domain.vcpus.len();
+    let (crowd, places, cure) = if vcpus > processors {
+        let unit = if kind == "pool" { "processors" } else { "vCPUs" };
+        (
+            vcpus,
+            processors,
+            format!("give {kind} `{above}` {vcpus} {unit}, or the domain `vcpus = {processors}`"),
+        )
+    } else if let Some((crowd, places)) = bound_to_few(host, domain, processors) {
+        (crowd, places, "widen `affinity`, or give the domain fewer vCPUs".to_owned())
+    } else {
+        let crowd = placed_on_one(inputs, domain)?;
+        (crowd, 1, "give each a processor of its own by `affinity`, or the domain fewer vCPUs".to_owned())
+    };
+    let places = if places == 1 { "1 processor".to_owned() } else { format!("{places} processors") };
+    Some(Warning {
+        about: domain.name.clone(),
+        text: format!(
+            "{crowd} vCPUs on {places}: a vCPU that spins for another one (spinlock, interprocessor \
+             interrupt) uses up its own time meanwhile; {cure}"
+        ),
+    })
+}
+
+/// More vCPUs of the domain than processors that they are bound to: how many of each.
+fn bound_to_few(host: &Host, domain: &Domain, processors: usize) -> Option<(usize, usize)> {
+    let vcpus = &host.vcpus[domain.vcpus.clone()];
+    let allowed = |affinity| (0..processors).filter(|p| may_run_on(affinity, *p)).collect::<Vec<_>>();
+    let places: Vec<Vec<usize>> = vcpus.iter().map(|vcpu| allowed(vcpu.params.affinity.as_ref())).collect();
+    let mut distinct = places.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    distinct.iter().find_map(|few| {
+        let crowd = places.iter().filter(|place| place.iter().all(|p| few.contains(p))).count();
+        (crowd > few.len()).then_some((crowd, few.len()))
+    })
+}
+
+/// More vCPUs of the domain than one on a processor, where the policy puts each on one: how many.
+fn placed_on_one(inputs: Inputs<'_>, domain: &Domain) -> Option<usize> {
+    let Parent::Pool(pool) = domain.parent else { return None };
+    let groups = groups(inputs, pool).ok()?;
+    let own = |unit: &&UnitIx| matches!(unit, UnitIx::Vcpu(vcpu) if domain.vcpus.contains(&vcpu.0));
+    let crowds = groups.iter().filter(|group| group.processors == 1);
+    crowds.map(|group| group.units.iter().filter(own).count()).find(|crowd| *crowd > 1)
 }
 
 fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {

@@ -6,7 +6,7 @@ use punctual_analysis::overhead::Decisions;
 use punctual_analysis::resource::{Inside, holds, smallest_budget};
 use punctual_analysis::supply::Supply;
 use punctual_analysis::{Answer, answers};
-use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings};
+use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings, vcpu_warnings};
 use punctual_analysis::{analyse, edf, global_edf, global_fixed_priority};
 use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
@@ -470,6 +470,55 @@ fn helper_threads_among_vcpus_are_warned_of() {
         warned(vec![0], HelperPolicy::Fifo { priority: 40 }).expect("processor 0 is in the pool");
     assert!(unbudgeted.contains("no budget and no bound"), "{unbudgeted}");
     assert_eq!(warned(vec![7], HelperPolicy::Other { nice: 0 }), None);
+}
+
+#[test]
+fn more_vcpus_than_processors_are_warned_of() {
+    let vcpus = |affinities: &[Option<u32>], processors, policy| {
+        let mut host = pooled(processors, ms(1), self::policy(policy));
+        let own = |affinity: &Option<u32>| match affinity {
+            Some(cpu) => pinned(server(ms(1), ms(10), 1), *cpu, processors),
+            None => server(ms(1), ms(10), 1),
+        };
+        domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", affinities.iter().map(own).collect());
+        let warnings = vcpu_warnings(&host);
+        assert!(warnings.len() < 2, "one for the domain");
+        warnings.into_iter().next().map(|warning| warning.text)
+    };
+    assert_eq!(vcpus(&[None, None], 2, "deferrable"), None, "each has a processor");
+    assert_eq!(vcpus(&[Some(0), Some(1)], 2, "rtds"), None);
+    let pool = vcpus(&[None, None, None], 2, "rtds").expect("a warning");
+    assert!(pool.starts_with("3 vCPUs on 2 processors: a vCPU that spins"), "{pool}");
+    assert!(pool.ends_with("give pool `pool` 3 processors, or the domain `vcpus = 2`"), "{pool}");
+    let bound = vcpus(&[Some(1), None, Some(1)], 3, "rtds").expect("a warning");
+    assert!(bound.starts_with("2 vCPUs on 1 processor: ") && bound.contains("widen `affinity`"), "{bound}");
+    // The policy puts both beside each other, where most is left.
+    let mut host = pooled(2, ms(1), exact("deferrable"));
+    vm(&mut host, server(ms(9), ms(10), 1));
+    let smp = vec![server(ms(1), ms(10), 2); 2];
+    domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", smp);
+    let placed = vcpu_warnings(&host).pop().expect("a warning").text;
+    assert!(placed.contains("a processor of its own by `affinity`"), "{placed}");
+}
+
+#[test]
+fn a_vcpu_inside_a_vm_is_warned_of_by_the_vcpus_of_that_vm() {
+    let mut host = pooled(2, ms(1), exact("deferrable"));
+    let outer = vm(&mut host, server(ms(1), ms(10), 1));
+    domain(&mut host, outer, "fixed-priority", vec![server(ms(1), ms(10), 1); 2]);
+    let warning = vcpu_warnings(&host).pop().expect("a warning");
+    assert_eq!(warning.about, "d2");
+    assert!(warning.text.contains("give domain `d1` 2 vCPUs"), "{}", warning.text);
+}
+
+#[test]
+fn bounds_of_several_vcpus_say_what_they_assume() {
+    let mut host = two_servers("deferrable");
+    let said =
+        |host: &Host| analyse(host).warnings.iter().any(|w| w.text.contains("never wait for each other"));
+    assert!(!said(&host), "one vCPU each");
+    domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vec![server(ms(1), ms(10), 9); 2]);
+    assert!(said(&host));
 }
 
 #[test]

@@ -273,6 +273,31 @@ fn a_host_is_read_from_standard_input() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), stdout(&["sim", FIVE]));
 }
 
+/// A VM with two vCPUs on one processor.
+const TWO_ON_ONE: &str = "duration = '100ms'\n[machine]\nprocessors = 1\n[pool.rt]\nprocessors = [0]\n\
+                          policy = 'fixed-priority'\n[domain.vm]\nvcpus = 2\npriority = 1\n\
+                          task.one = { hog = true, affinity = [0] }\n\
+                          task.two = { hog = true, affinity = [1] }\n";
+
+#[test]
+fn more_vcpus_than_processors_are_warned_of_before_and_in_a_simulation() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("smp.toml");
+    fs::write(&path, TWO_ON_ONE).expect("a file");
+    let cure = "give pool `rt` 2 processors, or the domain `vcpus = 1`";
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).split_whitespace().collect::<Vec<_>>().join(" ");
+    let checked = said(&run(&["check", text(&path)]).stdout);
+    assert!(checked.contains("warning: vm: 2 vCPUs on 1 processor: "), "{checked}");
+    assert!(checked.contains(cure) && checked.contains("bounds assume that its 2 vCPUs"), "{checked}");
+    let simulated = run(&["sim", text(&path), "--policy", "fixed-priority,round-robin", "--json"]);
+    let warned = said(&simulated.stderr);
+    assert_eq!(warned.matches("warning: vm: 2 vCPUs on 1 processor: ").count(), 1, "{warned}");
+    serde_json::from_slice::<Value>(&simulated.stdout).expect("JSON alone");
+    let set = ["--set", "domain.vm.vcpus=1", "--set", "domain.vm.task.two.affinity=[0]"];
+    let cured = run(&[&["sim", text(&path)], &set[..]].concat());
+    assert_eq!((cured.status.code(), said(&cured.stderr)), (Some(0), String::new()));
+}
+
 #[test]
 fn what_show_prints_simulates_to_the_same_jobs() {
     let directory = TempDir::new().expect("a directory");

@@ -96,6 +96,26 @@ fn a_dry_run_shows_threads_and_changes_none_without_root() {
 }
 
 #[test]
+fn a_dry_run_warns_of_more_vcpus_than_processors() {
+    let threads: Vec<String> = (0..2)
+        .map(|_| {
+            let (send, receive) = std::sync::mpsc::channel();
+            // It lives until the process of the test ends.
+            std::thread::spawn(move || {
+                send.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("received");
+                std::thread::park_timeout(std::time::Duration::from_secs(60));
+            });
+            receive.recv().expect("it starts").to_string()
+        })
+        .collect();
+    let host = attached(1).replace("threads = [1]", &format!("threads = [{}]", threads.join(", ")));
+    let host = host.replace("[domain.relay]\n", "[domain.relay]\nvcpus = 2\n");
+    let output = as_nobody(&["attach", "-", "--dry-run", "--starve"], &host);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("warning: relay: 2 vCPUs on 1 processor: "), "{}", stderr(&output));
+}
+
+#[test]
 fn what_needs_root_says_so_first_with_the_line_to_type() {
     for command in ["attach", "run"] {
         let output = as_nobody(&[command, "-", "--report", "/no/page.html"], &attached(1));

@@ -13,7 +13,7 @@ use punctual_run::run::{ENDLESS, attach_targets};
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
-use super::live::{EnforcementArgs, Steps, evidence, run_and_record, scheduler_of, targets, trace};
+use super::live::{EnforcementArgs, Steps, evidence, of_vcpus, run_and_record, scheduler_of, targets, trace};
 use super::output::{OutFile, Ui};
 use super::rights::{self, Needs};
 use super::{exit, interrupt, report};
@@ -49,6 +49,7 @@ pub(super) struct Args {
 
 /// Shows what a run would attach to.
 fn dry_run(host: &Host, linux: Option<LinuxScheduler>, args: &Args, ui: &Ui) -> Result<u8, Error> {
+    of_vcpus(host, ui);
     let found = attach_targets(host, linux, args.enforcement.starve, interrupt::stopped);
     let targets = found.map_err(Error::usage)?;
     if args.enforcement.json {

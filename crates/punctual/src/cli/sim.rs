@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use punctual_analysis::vcpu_warnings;
 use punctual_host_stack::HostStack;
+use punctual_model::guarantees::Warning;
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{AnyHost, Guarantees, Host, Results};
 use punctual_report::html::Page;
@@ -94,6 +96,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let files = HostFile::read_all(&args.files)?;
     let page = args.report.as_deref().map(OutFile::create).transpose()?;
     let variants = variants(args, &files, ui)?;
+    warn_of_vcpus(&variants, ui);
     let results = match (&args.trace, &args.jobs) {
         (None, None) => simulate_all(args, &variants, ui)?,
         _ => vec![observed(args, &variants)?],
@@ -151,6 +154,20 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
         Err(Error::Usage("no policy can schedule this host".into()))
     } else {
         Ok(variants)
+    }
+}
+
+/// Warns of domains with more vCPUs than processors, once where that is the same in several variants.
+fn warn_of_vcpus(variants: &[Variant<'_>], ui: &Ui) {
+    let mut said: Vec<Warning> = Vec::new();
+    for variant in variants {
+        let AnyHost::Pools(host) = &variant.first else { continue };
+        for warning in vcpu_warnings(host) {
+            if !said.contains(&warning) {
+                ui.warn(&format!("{}: {}", warning.about, warning.text));
+                said.push(warning);
+            }
+        }
     }
 }
 

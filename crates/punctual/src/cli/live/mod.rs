@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration as StdDuration;
 
-use punctual_analysis::{FairServer, fair_server_warnings};
+use punctual_analysis::{FairServer, fair_server_warnings, vcpu_warnings};
 use punctual_doctor::doctor::{self, Root};
 use punctual_enforce::driver::{LateOverrun, Settings};
 use punctual_enforce::journal::Restored;
@@ -152,6 +152,7 @@ pub(super) fn run_and_record(
 ) -> Result<(Measurements, String), Error> {
     interrupt::install();
     interrupt::be_graceful();
+    of_vcpus(host, ui);
     if config.linux.is_none() && !config.apply {
         beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
     }
@@ -247,6 +248,13 @@ pub(super) fn check_restored<'a>(
         return Ok(());
     }
     Err(Error::NotRestored(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+}
+
+/// Warns of domains with more vCPUs than processors.
+pub(super) fn of_vcpus(host: &Host, ui: &Ui) {
+    for warning in vcpu_warnings(host) {
+        ui.warn(&format!("{}: {}", warning.about, warning.text));
+    }
 }
 
 /// Pools whose budgets leave the fair class less than the fair server of the machine below `root` takes.
