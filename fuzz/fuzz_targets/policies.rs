@@ -10,7 +10,7 @@
 #![no_main]
 
 use punctual_testkit::driver::CPUS_MAX;
-use punctual_testkit::events::{Event, affinity, half_ms, options, play};
+use punctual_testkit::events::{Event, affinity, half_ms, options, play, play_in_turns};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_sched::registry::{self, OptionValue, Options, ParamKind, PolicyInfo};
@@ -98,6 +98,7 @@ fn params(u: &mut Unstructured) -> arbitrary::Result<UnitParams> {
         extratime: u.arbitrary()?,
         // Policies never hear of best-effort units (`punctual_sched::background`).
         best_effort: false,
+        vm: if u.arbitrary()? { Some(u.int_in_range(0..=2)?) } else { None },
         affinity: if u.arbitrary()? { Some(affinity(u32::from(u.arbitrary::<u8>()?))) } else { None },
     })
 }
@@ -159,4 +160,5 @@ fn add_work(u: &mut Unstructured, events: &mut Vec<Event>, units: u16, in_us: u6
 
 fuzz_target!(|input: Input| {
     play(input.info, input.cpus, &input.options, &input.events, INSTANTS_MAX);
+    play_in_turns(input.info, input.cpus, &input.options, &input.events, INSTANTS_MAX);
 });

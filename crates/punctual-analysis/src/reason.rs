@@ -23,6 +23,11 @@ pub enum Reason {
     UnboundedDecisions,
     #[error("too many units for the test")]
     TooManyUnits,
+    #[error(
+        "vCPUs of one VM take turns on a processor here, which no test covers; give each a processor of its \
+         own"
+    )]
+    Turns,
 
     #[error(
         "no guarantee: with quantum accounting, a vCPU that always runs for less than half a quantum is \

@@ -522,6 +522,27 @@ fn bounds_of_several_vcpus_say_what_they_assume() {
 }
 
 #[test]
+fn turns_on_a_processor_leave_no_bound_but_where_deadlines_are_equal() {
+    let why = |name: &str, periods: [Duration; 2]| {
+        let mut host = pooled(1, ms(1), policy(name));
+        let vcpus = periods.map(|period| server(ms(2), period, 1)).to_vec();
+        let smp = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vcpus);
+        let task = task(&mut host, smp, 1, us(100), ms(100));
+        host.tasks[task].params = pinned(host.tasks[task].params.clone(), 0, 2);
+        match &analyse(&host).tasks[0].verdict {
+            Verdict::Unknown { why } => Some(why.clone()),
+            _ => None,
+        }
+    };
+    let turns = |why: Option<String>| why.is_some_and(|why| why.contains("take turns"));
+    for name in ["deferrable", "sporadic", "cbs", "fixed-priority", "edf"] {
+        assert!(turns(why(name, [ms(10), ms(10)])), "{name}");
+    }
+    assert!(turns(why("rtds", [ms(10), ms(20)])));
+    assert_eq!(why("rtds", [ms(10), ms(10)]), None);
+}
+
+#[test]
 fn overheads_come_out_of_budgets_and_response_times() {
     let mut host = two_servers("deferrable");
     let before = analyse(&host);

@@ -327,6 +327,42 @@ fn extra_time_takes_nothing_from_a_budget() {
 }
 
 #[test]
+fn vcpus_of_a_vm_that_spin_share_a_processor_by_turns() {
+    for policy in ["fixed-priority", "edf", "deferrable", "rtds", "cbs", "credit", "round-robin"] {
+        let vcpu = |priority| UnitParams { vm: Some(0), ..server(40_000, 100_000, priority) };
+        let now_and_then = Load::Periodic { period: Duration::from_ms(20), cost: Duration::from_ms(2) };
+        let units = [
+            (Load::Hog, vcpu(2)),
+            (Load::Hog, vcpu(3)),
+            (now_and_then, UnitParams { vm: Some(1), ..server(20_000, 100_000, 1) }),
+        ];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        for index in [0, 1] {
+            let share = kernel.share_ppm(index, SECOND);
+            assert!((350_000..=510_000).contains(&share), "{policy}: unit {index} got {share} ppm");
+        }
+    }
+}
+
+/// Strict order would never let it run.
+#[test]
+fn a_vcpu_that_wakes_up_behind_one_of_its_vm_that_spins_gets_on_within_a_few_turns() {
+    for policy in ["fixed-priority", "edf", "deferrable", "round-robin"] {
+        let vcpu = |priority| UnitParams { vm: Some(0), ..server(90_000, 100_000, priority) };
+        let wakes = Load::Periodic { period: Duration::from_ms(10), cost: Duration::from_us(200) };
+        let units = [(Load::Hog, vcpu(1)), (wakes, vcpu(2))];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        let responses = &kernel.units[1].responses;
+        assert!(responses.len() >= 95, "{policy}: {} jobs", responses.len());
+        let longest = responses.iter().max().expect("some");
+        let is_soon = *longest <= Duration::from_ms(3) || policy == "deferrable";
+        assert!(is_soon, "{policy}: a job took {longest}");
+    }
+}
+
+#[test]
 fn credit_shares_by_weight_between_hogs() {
     let weight = |weight| UnitParams { weight: Some(weight), ..UnitParams::default() };
     let hogs = [(Load::Hog, weight(512)), (Load::Hog, weight(256))];

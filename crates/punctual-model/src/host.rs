@@ -242,6 +242,14 @@ impl Host {
             .map(|(i, v)| (VcpuIx(i), v))
     }
 
+    /// The parameters of a vCPU as the policy above it gets them: with its VM, if that has several vCPUs.
+    pub fn vcpu_params(&self, vcpu: VcpuIx) -> UnitParams {
+        let vcpu = &self.vcpus[vcpu.0];
+        let has_several = self.domains[vcpu.domain.0].vcpus.len() > 1;
+        let vm = u32::try_from(vcpu.domain.0).ok().filter(|_| has_several);
+        UnitParams { vm, ..vcpu.params.clone() }
+    }
+
     /// The name of a pool or domain.
     pub fn parent_name(&self, parent: Parent) -> &str {
         match parent {

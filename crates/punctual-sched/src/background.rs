@@ -294,6 +294,36 @@ impl Wrapper for Background {
         slice
     }
 
+    fn yield_to(
+        &mut self,
+        inside: &mut dyn Policy,
+        now: Instant,
+        cpu: CpuId,
+        unit: UnitId,
+        resched: &mut CpuSet,
+    ) -> Option<Slice> {
+        let processor = &mut self.processors[cpu.index()];
+        if let Some(inner) = self.units[unit.index()].inside {
+            if processor.is_left {
+                return None;
+            }
+            let slice = inside.yield_to(now, cpu, inner, &mut self.asked)?;
+            processor.until = slice.until;
+            self.pass_on(resched);
+            return Some(Slice { run: Run::Unit(unit), until: slice.until });
+        }
+        let before = processor.unit?;
+        let own = &self.units[unit.index()];
+        let at = self.waiting.iter().position(|waiting| *waiting == unit).filter(|_| own.may_run(cpu))?;
+        self.waiting[at] = before;
+        processor.unit = Some(unit);
+        let until = processor.until.min(now + own.left);
+        self.units[before.index()].on = None;
+        self.units[unit.index()].on = Some(cpu);
+        self.ask(resched);
+        Some(Slice { run: Run::Unit(unit), until })
+    }
+
     fn on_timer(&mut self, inside: &mut dyn Policy, now: Instant, resched: &mut CpuSet) {
         inside.on_timer(now, &mut self.asked);
         self.pass_on(resched);

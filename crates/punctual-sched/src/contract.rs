@@ -6,6 +6,8 @@
 //!
 //! A processor of the simulator pauses while its vCPU does not run, and a live enforcer learns only later
 //! what ran, so not every driver charges what the clock says. [`Charges`] says which do.
+//!
+//! Around [`Turns`] it also checks that the vCPUs of a VM take turns.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,6 +17,7 @@ use crate::decision::{Run, Slice, Timer, UnitId};
 use crate::params::{ParamError, UnitParams};
 use crate::policy::{Account, Policy};
 use crate::time::{Duration, Instant};
+use crate::turns::{TURN, Turns};
 use crate::wrap::{Wrapped, Wrapper};
 
 /// What a driver charges.
@@ -33,6 +36,16 @@ struct Unit {
     on: Option<CpuId>,
 }
 
+/// What turns depend on.
+#[derive(Clone, Debug, Default)]
+struct Vcpu {
+    params: UnitParams,
+    /// Since when it waits, if it does.
+    since: Instant,
+    /// What others of its VM have run, since it waits, where it might have run.
+    waited: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Processor {
     run: Run,
@@ -49,6 +62,8 @@ pub struct Contract {
     now: Instant,
     units: Vec<Option<Unit>>,
     processors: Vec<Processor>,
+    /// By unit, where the vCPUs of a VM must take turns.
+    vcpus: Option<Vec<Vcpu>>,
 }
 
 /// The policy in a [`Contract`], in builds with debug assertions; otherwise the policy as it is.
@@ -56,11 +71,22 @@ pub fn checked(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dy
     if cfg!(debug_assertions) { Box::new(Wrapped::new(Contract::new(cpus, charges), policy)) } else { policy }
 }
 
+/// The policy in [`Turns`], and those in a [`Contract`] as [`checked`].
+pub fn in_turns(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dyn Policy> {
+    let policy: Box<dyn Policy> = Box::new(Wrapped::new(Turns::new(cpus), policy));
+    if !cfg!(debug_assertions) {
+        return policy;
+    }
+    let contract = Contract { vcpus: Some(Vec::new()), ..Contract::new(cpus, charges) };
+    Box::new(Wrapped::new(contract, policy))
+}
+
 impl Contract {
     /// For a pool of `cpus` processors without units.
     pub fn new(cpus: usize, charges: Charges) -> Self {
         let idle = Processor { run: Run::Idle, charged: Instant::ZERO, asked: false };
-        Contract { charges, now: Instant::ZERO, units: Vec::new(), processors: alloc::vec![idle; cpus] }
+        let processors = alloc::vec![idle; cpus];
+        Contract { charges, now: Instant::ZERO, units: Vec::new(), processors, vcpus: None }
     }
 
     fn pass(&mut self, now: Instant) {
@@ -113,6 +139,7 @@ impl Contract {
     fn give(&mut self, cpu: CpuId, slice: Slice) {
         if let Some(before) = self.processors[cpu.index()].run.charged() {
             self.unit(before).on = None;
+            self.begin_to_wait(before);
         }
         let asked = self.processors[cpu.index()].asked;
         self.processors[cpu.index()] = Processor { run: slice.run, charged: self.now, asked };
@@ -133,7 +160,73 @@ impl Contract {
             slice.run
         );
         state.on = Some(cpu);
+        self.begin_to_wait(unit);
     }
+
+    fn vcpu(&self, unit: UnitId) -> Option<&Vcpu> {
+        self.vcpus.as_ref()?.get(unit.index())
+    }
+
+    /// From now on it waits, if it has no processor.
+    fn begin_to_wait(&mut self, unit: UnitId) {
+        let now = self.now;
+        if let Some(vcpu) = self.vcpus.as_mut().and_then(|vcpus| vcpus.get_mut(unit.index())) {
+            (vcpu.since, vcpu.waited) = (now, Duration::ZERO);
+        }
+    }
+
+    /// The unit has these parameters; turns are counted again.
+    fn set_params(&mut self, unit: UnitId, params: UnitParams) {
+        let Some(vcpus) = &mut self.vcpus else { return };
+        if vcpus.len() <= unit.index() {
+            vcpus.resize(unit.index() + 1, Vcpu::default());
+        }
+        vcpus[unit.index()].params = params;
+        vcpus.iter_mut().for_each(|vcpu| vcpu.waited = Duration::ZERO);
+    }
+
+    /// Does `other`, a vCPU of the unit's VM, wait, and may it run on `cpu`?
+    fn waits_beside(&self, unit: UnitId, cpu: CpuId, other: UnitId) -> bool {
+        let (Some(own), Some(waits)) = (self.vcpu(unit), self.vcpu(other)) else { return false };
+        let Some(state) = self.units[other.index()] else { return false };
+        other != unit
+            && own.params.vm.is_some()
+            && waits.params.vm == own.params.vm
+            && waits.params.best_effort == own.params.best_effort
+            && (state.awake && state.on.is_none())
+            && waits.params.affinity.as_ref().is_none_or(|set| set.contains(cpu))
+    }
+
+    /// Is a processor about to pick that may take the unit?
+    fn is_called(&self, unit: UnitId) -> bool {
+        let affinity = self.vcpu(unit).and_then(|vcpu| vcpu.params.affinity.as_ref());
+        let mut processors = (0..).map(CpuId).zip(&self.processors);
+        processors.any(|(cpu, processor)| processor.asked && affinity.is_none_or(|set| set.contains(cpu)))
+    }
+
+    fn units(&self) -> impl Iterator<Item = UnitId> + use<> {
+        (0..self.units.len() as u32).map(UnitId)
+    }
+
+    /// `cpu` goes on with the unit: no other vCPU of its VM has waited for longer than their turns take.
+    fn check_turns(&self, inside: &dyn Policy, cpu: CpuId, unit: UnitId) {
+        let vm = |unit: UnitId| self.vcpu(unit).and_then(|vcpu| vcpu.params.vm);
+        let vcpus = self.units().filter(|other| vm(*other) == vm(unit)).count() as u64;
+        for other in self.units().filter(|other| self.waits_beside(unit, cpu, *other)) {
+            let waited = self.vcpu(other).map_or(Duration::ZERO, |vcpu| vcpu.waited);
+            let account = inside.account(other);
+            let is_here = account.home.is_none_or(|home| home == cpu) && !self.is_called(other);
+            debug_assert!(
+                waited < TURN * vcpus || !has_budget(account) || !is_here,
+                "{cpu:?} goes on with {unit:?}, while {other:?} of the same VM has waited for {waited}"
+            );
+        }
+    }
+}
+
+/// Has the unit budget, and not only extra time?
+fn has_budget(account: Account) -> bool {
+    account.left.is_none_or(|left| !left.is_zero() && !account.may_overrun)
 }
 
 impl Wrapper for Contract {
@@ -149,6 +242,7 @@ impl Wrapper for Contract {
             self.units.resize(unit.index() + 1, None);
         }
         let before = self.units[unit.index()].replace(Unit { awake: false, on: None });
+        self.set_params(unit, params.clone());
         debug_assert!(before.is_none(), "{unit:?} is given out twice");
         Ok(unit)
     }
@@ -163,6 +257,7 @@ impl Wrapper for Contract {
             self.processors[cpu.index()].run = Run::Idle;
         }
         self.units[unit.index()] = None;
+        self.set_params(unit, UnitParams::default());
     }
 
     fn adjust(
@@ -177,12 +272,17 @@ impl Wrapper for Contract {
         self.charged_processor(unit);
         let adjusted = inside.adjust(now, unit, params, resched);
         self.note_asked(resched);
+        if adjusted.is_ok() {
+            self.set_params(unit, params.clone());
+        }
         adjusted
     }
 
     fn wake(&mut self, inside: &mut dyn Policy, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         self.pass(now);
-        self.unit(unit).awake = true;
+        if !core::mem::replace(&mut self.unit(unit).awake, true) {
+            self.begin_to_wait(unit);
+        }
         inside.wake(now, unit, resched);
         self.note_asked(resched);
     }
@@ -240,6 +340,23 @@ impl Wrapper for Contract {
         }
         processor.charged = now;
         inside.charge(now, cpu, unit, ran);
+        if self.vcpus.is_none() || !self.unit(unit).awake {
+            return;
+        }
+        for other in self.units() {
+            if !self.waits_beside(unit, cpu, other) {
+                continue;
+            }
+            let account = inside.account(other);
+            if account.home.is_some_and(|home| home != cpu) {
+                continue;
+            }
+            if let Some(vcpu) = self.vcpus.as_mut().and_then(|vcpus| vcpus.get_mut(other.index())) {
+                // Without budget it does not wait for a turn.
+                let beside = ran.min(now.since(vcpu.since));
+                vcpu.waited = if has_budget(account) { vcpu.waited + beside } else { Duration::ZERO };
+            }
+        }
     }
 
     fn pick(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
@@ -247,10 +364,43 @@ impl Wrapper for Contract {
         self.check_cpu(cpu);
         self.check_charged(cpu);
         let was_asked = resched.contains(cpu);
+        let before = self.processors[cpu.index()].run;
         let slice = inside.pick(now, cpu, resched);
         self.note_asked(resched);
         self.processors[cpu.index()].asked = !was_asked && resched.contains(cpu);
         self.give(cpu, slice);
+        if let Run::Unit(unit) = slice.run
+            && slice.run == before
+        {
+            self.check_turns(inside, cpu, unit);
+        }
+        slice
+    }
+
+    fn yield_to(
+        &mut self,
+        inside: &mut dyn Policy,
+        now: Instant,
+        cpu: CpuId,
+        unit: UnitId,
+        resched: &mut CpuSet,
+    ) -> Option<Slice> {
+        self.pass(now);
+        self.check_cpu(cpu);
+        let before = self.processors[cpu.index()];
+        debug_assert!(
+            matches!(before.run, Run::Unit(_)) && before.charged == now,
+            "{cpu:?} yields {:?}, which it has not just picked",
+            before.run
+        );
+        let on = self.unit(unit).on;
+        let slice = inside.yield_to(now, cpu, unit, resched);
+        self.note_asked(resched);
+        debug_assert!(
+            slice.is_none_or(|slice| on.is_none() && slice.run == Run::Unit(unit)),
+            "{cpu:?} yields to {unit:?}, which {on:?} has, and gets {slice:?}"
+        );
+        self.give(cpu, slice?);
         slice
     }
 

@@ -1023,6 +1023,23 @@ impl Policy for Credit {
         }
     }
 
+    /// The slice goes on: it is the VM's.
+    fn yield_to(&mut self, now: Instant, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) -> Option<Slice> {
+        let state = &self.units[unit.index()];
+        let is_here = state.home == cpu || self.settings.steal;
+        if !is_here || !self.waits_for(unit.0, cpu, None) {
+            return None;
+        }
+        let left = self.hold(cpu)?;
+        let before = self.release(cpu)?;
+        self.give(cpu, unit, None);
+        self.units[unit.index()].slice_left = left;
+        if let Some(idle) = self.idle_processor_for(before) {
+            self.call(idle, before, resched);
+        }
+        Some(Slice { run: Run::Unit(unit), until: now + left })
+    }
+
     #[inline(always)]
     fn next_timer(&self) -> Timer {
         match self.timers.peek() {

@@ -88,6 +88,9 @@ pub struct FixedPriority {
     /// Units with work that do not run.
     waiting: IndexedHeap<Urgency>,
     running: Vec<Option<UnitId>>,
+    /// The priority of a unit that yielded to the one that runs; [`IDLE`] without one. Set by `yield_to`,
+    /// cleared by pick, checked by `running_priority`.
+    lent: Vec<u64>,
     /// Is the processor about to pick? Set by `tickle`, cleared by pick, checked by `target` so that two
     /// units that wake at once do not both count on the same processor.
     tickled: CpuSet,
@@ -101,6 +104,7 @@ impl FixedPriority {
             units: Slots::new(),
             waiting: IndexedHeap::new(0),
             running: alloc::vec![None; cpus],
+            lent: alloc::vec![IDLE; cpus],
             tickled: CpuSet::new(cpus),
             wakeups: 0,
         }
@@ -110,7 +114,7 @@ impl FixedPriority {
     #[inline]
     fn running_priority(&self, cpu: CpuId) -> u64 {
         match self.running[cpu.index()].map(|unit| &self.units[unit.index()]) {
-            Some(unit) if unit.awake => u64::from(unit.priority),
+            Some(unit) if unit.awake => u64::from(unit.priority).min(self.lent[cpu.index()]),
             _ => IDLE,
         }
     }
@@ -272,6 +276,7 @@ impl Policy for FixedPriority {
     #[inline(always)]
     fn pick(&mut self, _now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         self.tickled.remove(cpu);
+        self.lent[cpu.index()] = IDLE;
         let current = self.running[cpu.index()];
         let awake = current.filter(|unit| self.units[unit.index()].awake);
         let stays = awake.filter(|unit| self.units[unit.index()].may_run_on(cpu));
@@ -295,6 +300,22 @@ impl Policy for FixedPriority {
             self.push(resched);
         }
         Slice { run: chosen.map_or(Run::Idle, Run::Unit), until: Instant::NEVER }
+    }
+
+    fn yield_to(&mut self, _now: Instant, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) -> Option<Slice> {
+        let before = self.running[cpu.index()]?;
+        if !self.waiting.contains(unit.index()) || !self.units[unit.index()].may_run_on(cpu) {
+            return None;
+        }
+        self.waiting.remove(unit.index());
+        self.waiting.set(before.index(), self.units[before.index()].urgency());
+        self.units[unit.index()].last = Some(cpu);
+        self.running[cpu.index()] = Some(unit);
+        self.lent[cpu.index()] = u64::from(self.units[before.index()].priority);
+        if self.running.len() > 1 {
+            self.tickle(before, resched);
+        }
+        Some(Slice { run: Run::Unit(unit), until: Instant::NEVER })
     }
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {

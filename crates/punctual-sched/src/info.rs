@@ -2,14 +2,17 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::borrow::Borrow;
 
 use crate::background::Background;
-use crate::contract::{Charges, checked};
+use crate::contract::{Charges, checked, in_turns};
 use crate::params::UnitParams;
 #[cfg(doc)]
 use crate::policy::Account;
 use crate::policy::Policy;
 use crate::time::Duration;
+#[cfg(doc)]
+use crate::turns::Turns;
 use crate::wrap::Wrapped;
 
 /// What kind of value a parameter takes.
@@ -443,22 +446,36 @@ impl PolicyInfo {
     }
 
     /// Builds an instance for these `units`: with best-effort ones among them, the policy stands in a
-    /// [`Background`].
+    /// [`Background`]; with several vCPUs of a VM, in [`Turns`] around that.
     ///
     /// # Errors
     /// Those of [`PolicyInfo::build`].
-    pub fn build_for<'u>(
+    pub fn build_for(
         &self,
         cpus: usize,
         options: &Options,
-        units: impl IntoIterator<Item = &'u UnitParams>,
+        units: impl IntoIterator<Item: Borrow<UnitParams>>,
     ) -> Result<Box<dyn Policy>, OptionError> {
-        let policy = self.build(cpus, options)?;
-        if !units.into_iter().any(|params| params.best_effort) {
-            return Ok(policy);
+        let mut policy = self.build(cpus, options)?;
+        let (mut has_best_effort, mut has_vms) = (false, false);
+        for params in units {
+            let params: &UnitParams = params.borrow();
+            has_best_effort |= params.best_effort;
+            has_vms |= params.vm.is_some();
         }
-        let policy = Wrapped::new(Background::new(cpus), policy);
-        Ok(checked(Box::new(policy), cpus, Charges::Reported))
+        if has_best_effort {
+            let wrapped = Wrapped::new(Background::new(cpus), policy);
+            policy = checked(Box::new(wrapped), cpus, Charges::Reported);
+        }
+        Ok(if has_vms { in_turns(policy, cpus, Charges::Reported) } else { policy })
+    }
+
+    /// Builds an instance for units that come later, several vCPUs of a VM among them.
+    ///
+    /// # Errors
+    /// Those of [`PolicyInfo::build`].
+    pub fn build_in_turns(&self, cpus: usize, options: &Options) -> Result<Box<dyn Policy>, OptionError> {
+        Ok(in_turns(self.build(cpus, options)?, cpus, Charges::Reported))
     }
 
     /// The unit's parameter called `name`, if the policy reads it.

@@ -10,6 +10,7 @@
 //! - [`servers`]: deferrable, periodic, polling and sporadic server.
 //! - [`fixed_priority`]: fixed priority without budgets.
 //! - [`background`]: units without a reservation, below those of any policy.
+//! - [`turns`]: the vCPUs of a VM that want the same processor alternate, under any policy.
 //! - [`utilization`]: sums of shares of a processor, exact.
 //! - [`wrap`]: policies around policies, to record, shift or break them.
 
@@ -41,6 +42,7 @@ mod run_queue;
 pub mod servers;
 mod slots;
 pub mod time;
+pub mod turns;
 pub mod utilization;
 mod vec_growth;
 pub mod wrap;

@@ -29,6 +29,9 @@ pub struct UnitParams {
     /// Is it a best-effort unit, below all others whatever the policy? Then of the parameters only the
     /// affinity counts. See [`crate::background`].
     pub best_effort: bool,
+    /// The VM that the unit is a vCPU of, by a number of its own; `None` for a task, and for the only vCPU of
+    /// a VM. Units of one VM take turns, see [`crate::turns`].
+    pub vm: Option<u32>,
 }
 
 impl UnitParams {

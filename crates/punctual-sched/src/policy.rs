@@ -102,6 +102,17 @@ pub trait Policy: Send {
     /// (a preempted unit that may run elsewhere) are added to `resched`.
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice;
 
+    /// Right after a `pick` on `cpu`, at the same instant: the unit that it returned yields the processor to
+    /// `unit`, and waits at its place. Until the next `pick` there, `cpu` counts as urgent as the more urgent
+    /// of the two. `None`, and nothing has changed: `unit` does not wait for `cpu`, or has no budget. By
+    /// default no unit yields, and vCPUs of one VM take no [turns](crate::turns).
+    ///
+    /// KVM's directed yield (`yield_to`, Linux `kernel/sched/syscalls.c`) is the model.
+    fn yield_to(&mut self, now: Instant, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) -> Option<Slice> {
+        let _ = (now, cpu, unit, resched);
+        None
+    }
+
     /// When something changes by time alone (replenishment, accounting). By default never: only events and
     /// the ends of slices change anything.
     fn next_timer(&self) -> Timer {

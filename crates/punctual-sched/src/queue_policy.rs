@@ -119,6 +119,12 @@ pub(crate) trait QueueRules: Send {
         false
     }
 
+    /// May `unit`, which has budget, take a turn at the place of `before`, a vCPU of the same VM?
+    fn may_stand_in(unit: &Self::Unit, before: &Self::Unit) -> bool {
+        let _ = (unit, before);
+        true
+    }
+
     /// The unit's timer, which was due at `at`, is handled at `now`.
     fn on_timer(&mut self, unit: &mut Self::Unit, at: Instant, now: Instant) {
         let _ = (unit, at, now);
@@ -289,6 +295,18 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
             _ => Instant::NEVER,
         };
         Slice { run: picked.map_or(Run::Idle, Run::Unit), until }
+    }
+
+    fn yield_to(&mut self, now: Instant, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) -> Option<Slice> {
+        let before = self.queue.current(cpu)?;
+        R::urgency(&self.queue[unit])?;
+        if !R::may_stand_in(&self.queue[unit], &self.queue[before])
+            || !self.queue.yield_to(cpu, unit, resched)
+        {
+            return None;
+        }
+        let until = if R::SLICES_END { now + R::slice(&self.queue[unit]) } else { Instant::NEVER };
+        Some(Slice { run: Run::Unit(unit), until })
     }
 
     #[inline(always)]

@@ -257,6 +257,11 @@ impl QueueRules for Rtds {
         Charged::Demoted
     }
 
+    /// Extra time stays below all budgets.
+    fn may_stand_in(unit: &RtdsUnit, before: &RtdsUnit) -> bool {
+        unit.level <= before.level
+    }
+
     #[inline(always)]
     fn on_timer(&mut self, unit: &mut RtdsUnit, _at: Instant, now: Instant) {
         unit.replenish(now);

@@ -57,10 +57,12 @@ struct Processor<K> {
     busy: bool,
     /// May that unit not run there any more? Set and cleared by `set_affinity`, checked by `pick`.
     forbidden: bool,
-    /// Urgency of that unit.
+    /// Urgency of that unit, or of a more urgent one that yielded to it.
     key: K,
     /// Does that unit give way to equals at the next pick? Set by `demote`, cleared by `pick`.
     yields: bool,
+    /// Is `key` that of another unit, which yielded? Set by `yield_to`, cleared by `pick`.
+    lent: bool,
     /// The unit that it was tickled for, or `NONE`; set by `tickle`, cleared by `pick`.
     tickled_for: u32,
     /// The only affinity in use that contains it; `NONE`: there are several, or none.
@@ -103,6 +105,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             forbidden: false,
             key: K::default(),
             yields: false,
+            lent: false,
             tickled_for: NONE,
             class: NONE,
         };
@@ -313,6 +316,9 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         let head = self.heaps.head(class as usize);
         let processor = &mut self.processors[cpu.index()];
         let before = processor.unit;
+        if core::mem::replace(&mut processor.lent, false) && before != NONE {
+            processor.key = self.members[before as usize].key.0;
+        }
         let tickled_for = core::mem::replace(&mut processor.tickled_for, NONE);
         let yields = core::mem::replace(&mut processor.yields, false);
         if processor.busy && !processor.forbidden {
@@ -348,6 +354,23 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
         self.ask_again(tickled_for, picked.map_or(NONE, |unit| unit.0), resched);
         picked
+    }
+
+    /// The unit that `cpu` has just picked yields to the waiting `unit`, and waits at its place. Does `unit`
+    /// wait, and may it run there?
+    pub(crate) fn yield_to(&mut self, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) -> bool {
+        let before = self.processors[cpu.index()].unit;
+        if before == NONE || !self.heaps.contains(unit.index()) || !self.may_run(unit, cpu) {
+            return false;
+        }
+        self.heaps.remove(unit.index());
+        let member = &mut self.members[unit.index()];
+        (member.cpu, member.last) = (cpu.0, cpu.0);
+        let processor = &mut self.processors[cpu.index()];
+        (processor.unit, processor.lent) = (unit.0, true);
+        processor.key = processor.key.min(member.key.0);
+        self.put_back(UnitId(before), resched);
+        true
     }
 
     /// The most urgent waiting unit that may run on `cpu`, and its urgency.

@@ -261,6 +261,11 @@ impl QueueRules for Sedf {
         }
     }
 
+    /// Spare time stays below all slices.
+    fn may_stand_in(unit: &SedfUnit, before: &SedfUnit) -> bool {
+        !unit.left.is_zero() || before.left.is_zero()
+    }
+
     #[inline(always)]
     fn on_timer(&mut self, unit: &mut SedfUnit, at: Instant, now: Instant) {
         let period = unit.next.period;

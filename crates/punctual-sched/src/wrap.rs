@@ -8,6 +8,7 @@
 //! - [`TimeShift`] starts the policy's time line before the driver's.
 //! - [`Contract`](crate::contract::Contract) checks what driver and policy owe each other.
 //! - [`Background`](crate::background::Background) adds best-effort units.
+//! - [`Turns`](crate::turns::Turns) lets the vCPUs of a VM alternate.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -99,6 +100,18 @@ pub trait Wrapper: Send {
         inside.pick(now, cpu, resched)
     }
 
+    /// See [`Policy::yield_to`].
+    fn yield_to(
+        &mut self,
+        inside: &mut dyn Policy,
+        now: Instant,
+        cpu: CpuId,
+        unit: UnitId,
+        resched: &mut CpuSet,
+    ) -> Option<Slice> {
+        inside.yield_to(now, cpu, unit, resched)
+    }
+
     /// See [`Policy::next_timer`].
     fn next_timer(&self, inside: &dyn Policy) -> Timer {
         inside.next_timer()
@@ -176,6 +189,10 @@ impl<W: Wrapper> Policy for Wrapped<W> {
         self.wrapper.pick(&mut *self.inside, now, cpu, resched)
     }
 
+    fn yield_to(&mut self, now: Instant, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) -> Option<Slice> {
+        self.wrapper.yield_to(&mut *self.inside, now, cpu, unit, resched)
+    }
+
     fn next_timer(&self) -> Timer {
         self.wrapper.next_timer(&*self.inside)
     }
@@ -213,6 +230,8 @@ pub enum Call {
     Charge(Instant, CpuId, UnitId, Duration),
     /// [`Policy::pick`].
     Pick(Instant, CpuId),
+    /// [`Policy::yield_to`].
+    YieldTo(Instant, CpuId, UnitId),
     /// [`Policy::next_timer`].
     NextTimer,
     /// [`Policy::on_timer`].
@@ -233,6 +252,9 @@ impl Call {
             Call::Charge(now, cpu, unit, ran) => policy.charge(*now, *cpu, *unit, *ran),
             Call::Pick(now, cpu) => {
                 policy.pick(*now, *cpu, resched);
+            }
+            Call::YieldTo(now, cpu, unit) => {
+                policy.yield_to(*now, *cpu, *unit, resched);
             }
             Call::NextTimer => {
                 policy.next_timer();
@@ -306,6 +328,18 @@ impl<F: Fn(Call) + Send> Wrapper for Recorder<F> {
     fn pick(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         (self.note)(Call::Pick(now, cpu));
         inside.pick(now, cpu, resched)
+    }
+
+    fn yield_to(
+        &mut self,
+        inside: &mut dyn Policy,
+        now: Instant,
+        cpu: CpuId,
+        unit: UnitId,
+        resched: &mut CpuSet,
+    ) -> Option<Slice> {
+        (self.note)(Call::YieldTo(now, cpu, unit));
+        inside.yield_to(now, cpu, unit, resched)
     }
 
     fn next_timer(&self, inside: &dyn Policy) -> Timer {
@@ -388,6 +422,18 @@ impl Wrapper for TimeShift {
     fn pick(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         let slice = inside.pick(self.inward(now), cpu, resched);
         Slice { until: self.outward(slice.until), ..slice }
+    }
+
+    fn yield_to(
+        &mut self,
+        inside: &mut dyn Policy,
+        now: Instant,
+        cpu: CpuId,
+        unit: UnitId,
+        resched: &mut CpuSet,
+    ) -> Option<Slice> {
+        let slice = inside.yield_to(self.inward(now), cpu, unit, resched)?;
+        Some(Slice { until: self.outward(slice.until), ..slice })
     }
 
     fn next_timer(&self, inside: &dyn Policy) -> Timer {

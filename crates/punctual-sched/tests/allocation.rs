@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use punctual_sched::contract::{Charges, checked};
+use punctual_sched::contract::{Charges, checked, in_turns};
 use punctual_sched::registry::{self, Options};
 use punctual_sched::{CpuId, Driver, Duration, UnitId, UnitParams};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -40,6 +40,7 @@ fn insert_units(driver: &mut Driver) -> Vec<UnitId> {
                 budget: Some(Duration::from_ms(1 + i % 3)),
                 period: Some(Duration::from_ms(20 + i % 7)),
                 priority: Some((i % 10) as u32),
+                vm: Some((i % 30) as u32),
                 ..UnitParams::default()
             };
             driver.insert(&params).expect("valid")
@@ -48,9 +49,11 @@ fn insert_units(driver: &mut Driver) -> Vec<UnitId> {
 }
 
 fn no_decision_of_any_policy_allocates() {
-    for info in registry::policies() {
+    for (info, has_turns) in registry::policies().iter().flat_map(|info| [(info, false), (info, true)]) {
         let policy = (info.construct)(CPUS, &Options::new()).expect("defaults are accepted");
-        let mut driver = Driver::new(checked(policy, CPUS, Charges::Elapsed), CPUS);
+        let policy = checked(policy, CPUS, Charges::Elapsed);
+        let policy = if has_turns { in_turns(policy, CPUS, Charges::Elapsed) } else { policy };
+        let mut driver = Driver::new(policy, CPUS);
         let units = insert_units(&mut driver);
         let mut ranking = Vec::with_capacity(UNITS);
         let mut inserted = [true; UNITS];

@@ -15,7 +15,7 @@ const INSTANTS_MAX: usize = 100_000;
 fn params() -> impl Strategy<Value = UnitParams> {
     let times = (1u64..20, 0u64..40, prop::option::of(1u64..30));
     let numbers = (0u32..4, prop::option::of(1u32..1000), prop::option::of(0u32..120));
-    let rest = (any::<Option<bool>>(), prop::option::of(1u32..1 << CPUS_MAX));
+    let rest = (any::<Option<bool>>(), prop::option::of(1u32..1 << CPUS_MAX), prop::option::of(0u32..3));
     (times, numbers, rest).prop_map(|(times, numbers, rest)| UnitParams {
         best_effort: false,
         budget: Some(half_ms(times.0)),
@@ -26,6 +26,7 @@ fn params() -> impl Strategy<Value = UnitParams> {
         cap_percent: numbers.2,
         extratime: rest.0,
         affinity: rest.1.map(affinity),
+        vm: rest.2,
     })
 }
 
@@ -59,6 +60,11 @@ fn play(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event]) -> Opt
     events::play(info, cpus, &options(info, choice), events, INSTANTS_MAX)
 }
 
+/// The same, while units of one VM take turns.
+fn play_in_turns(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event]) -> Option<Vec<Span>> {
+    events::play_in_turns(info, cpus, &options(info, choice), events, INSTANTS_MAX)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
@@ -70,6 +76,18 @@ proptest! {
     ) {
         for info in registry::policies() {
             let outcome = std::panic::catch_unwind(|| play(info, cpus, &choice, &events));
+            prop_assert!(outcome.is_ok(), "{}: see the panic above", info.name);
+        }
+    }
+
+    #[test]
+    fn every_policy_keeps_them_while_vcpus_take_turns(
+        cpus in 1..=CPUS_MAX,
+        choice in prop::collection::vec(any::<u64>(), 16),
+        events in events(),
+    ) {
+        for info in registry::policies() {
+            let outcome = std::panic::catch_unwind(|| play_in_turns(info, cpus, &choice, &events));
             prop_assert!(outcome.is_ok(), "{}: see the panic above", info.name);
         }
     }

@@ -17,4 +17,5 @@ mod sedf;
 mod servers_properties;
 mod servers_sporadic_defects;
 mod servers_timelines;
+mod turns;
 mod wrap;

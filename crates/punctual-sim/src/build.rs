@@ -1,7 +1,7 @@
 //! From a host to a machine at time zero.
 
 use punctual_model::host::{Parent, PolicyChoice};
-use punctual_model::index::{DomainIx, PoolIx, TaskIx};
+use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_model::results::JobStats;
 use punctual_model::{Histogram, Host};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitParams};
@@ -102,7 +102,7 @@ fn new_policy(
     procs: &[ProcessorIx],
     owner: &str,
 ) -> Result<Box<dyn Policy>, Error> {
-    let vcpus = host.vcpus_of(parent).map(|(_, vcpu)| &vcpu.params);
+    let vcpus = host.vcpus_of(parent).map(|(ix, _)| host.vcpu_params(ix));
     let built = choice.info.build_for(procs.len(), &choice.options, vcpus);
     built.map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))
 }
@@ -146,8 +146,8 @@ fn new_task(host: &Host, task: TaskIx) -> TaskState {
 /// Every vCPU and task becomes a unit of its parent's scheduler, asleep, in the host's order.
 fn insert_units<O: Observer>(machine: &mut Machine<'_, O>) -> Result<(), Error> {
     let host = machine.host;
-    for vcpu in &host.vcpus {
-        insert_unit(machine, &vcpu.params)?;
+    for vcpu in 0..host.vcpus.len() {
+        insert_unit(machine, &host.vcpu_params(VcpuIx(vcpu)))?;
     }
     for task in &host.tasks {
         insert_unit(machine, &task.params)?;

@@ -9,3 +9,4 @@ mod classical;
 mod machine;
 mod network;
 mod replay;
+mod turns;

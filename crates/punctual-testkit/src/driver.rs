@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
-use punctual_sched::contract::{Charges, checked};
+use punctual_sched::contract::{Charges, checked, in_turns};
 use punctual_sched::registry::{self, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice};
 use punctual_sched::{Running, UnitId, UnitParams};
@@ -121,6 +121,12 @@ impl Driver {
     pub fn of(info: &PolicyInfo, cpus: usize, options: &Options) -> Option<Self> {
         let policy = (info.construct)(cpus, options).ok()?;
         Some(Driver::new(checked(policy, cpus, Charges::Elapsed), cpus, info.work_conservation))
+    }
+
+    /// The same, with vCPUs of a VM that take turns.
+    pub fn in_turns(info: &PolicyInfo, cpus: usize, options: &Options) -> Option<Self> {
+        let policy = checked((info.construct)(cpus, options).ok()?, cpus, Charges::Elapsed);
+        Some(Driver::new(in_turns(policy, cpus, Charges::Elapsed), cpus, info.work_conservation))
     }
 }
 

@@ -95,11 +95,25 @@ pub fn play(
     events: &[Event],
     instants_max: usize,
 ) -> Option<Vec<Span>> {
-    let driver = Driver::of(info, cpus, options)?;
+    Some(play_with(Driver::of(info, cpus, options)?, cpus, events, instants_max))
+}
+
+/// [`play`] with vCPUs of a VM that take turns.
+pub fn play_in_turns(
+    info: &PolicyInfo,
+    cpus: usize,
+    options: &Options,
+    events: &[Event],
+    instants_max: usize,
+) -> Option<Vec<Span>> {
+    Some(play_with(Driver::in_turns(info, cpus, options)?, cpus, events, instants_max))
+}
+
+fn play_with(driver: Driver, cpus: usize, events: &[Event], instants_max: usize) -> Vec<Span> {
     let mut game = Game { driver, cpus, instants_left: instants_max };
     events.iter().for_each(|event| game.play(event));
     game.pass(Duration::from_ms(200));
-    Some(game.driver.gantt)
+    game.driver.gantt
 }
 
 struct Game {

@@ -154,6 +154,7 @@ impl Params {
             extratime: is_given(6).then_some(self.extratime != 0),
             best_effort: is_given(7) && self.best_effort != 0,
             affinity: is_given(8).then(|| self.affinity.set()),
+            vm: None,
         }
     }
 }

@@ -299,6 +299,18 @@ fn more_vcpus_than_processors_are_warned_of_before_and_in_a_simulation() {
 }
 
 #[test]
+fn vcpus_of_a_vm_share_a_processor_by_turns() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("smp.toml");
+    let strict = "vcpu.0 = { priority = 1 }\nvcpu.1 = { priority = 2 }";
+    fs::write(&path, TWO_ON_ONE.replace("priority = 1", strict)).expect("a file");
+    let results = json(&["sim", text(&path), "--json"]);
+    for vcpu in [0, 1] {
+        assert_eq!(results["vcpus"][vcpu]["cpu_time_ns"], 50_000_000, "{}", results["vcpus"]);
+    }
+}
+
+#[test]
 fn what_show_prints_simulates_to_the_same_jobs() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("spelled-out.toml");

@@ -12,7 +12,7 @@ mod supplied;
 
 pub(crate) use groups::{Group, groups};
 
-use punctual_model::index::PoolIx;
+use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_sched::registry::SchedulabilityTest;
 
 use crate::answer::Test;
@@ -44,6 +44,10 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {
 /// answers.
 pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: Option<UnitIx>) -> Findings {
     let info = inputs.pool(pool).policy.info;
+    if has_turns(inputs, group, info.test) {
+        let units = group.units.iter().copied();
+        return Findings::unknown_below(inputs, units, Reason::Turns, Test::Policy(info.name));
+    }
     match info.test {
         SchedulabilityTest::FixedPriorityServers(kind) => {
             fixed_priority_servers::servers(inputs, pool, &group.units, kind, wanted)
@@ -61,4 +65,21 @@ pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: 
             Findings::unknown_below(inputs, units, Reason::NoTest(reason), Test::Policy(info.name))
         }
     }
+}
+
+/// May vCPUs of one VM take [turns](punctual_sched::turns) in another order than the policy's? Not by
+/// earliest deadline where they have one period: then they have one deadline, and any order among them will
+/// do.
+fn has_turns(inputs: Inputs<'_>, group: &Group, test: SchedulabilityTest) -> bool {
+    if let SchedulabilityTest::None(_) = test {
+        return false;
+    }
+    let has_equals = matches!(test, SchedulabilityTest::EdfServers);
+    group.units.iter().any(|unit| {
+        let UnitIx::Vcpu(vcpu) = *unit else { return false };
+        let period = |vcpu: VcpuIx| inputs.host.vcpus[vcpu.0].params.period;
+        let others = inputs.domain_of(vcpu).vcpus.clone().map(VcpuIx).filter(|other| *other != vcpu);
+        let mut others = others.filter(|other| !has_equals || period(*other) != period(vcpu));
+        others.any(|other| group.units.contains(&UnitIx::Vcpu(other)))
+    })
 }

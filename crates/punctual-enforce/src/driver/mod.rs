@@ -23,7 +23,8 @@
 //!   unit that may run, the instant at which it would have used up its budget had it run from now on. A unit
 //!   that has not run since the last look gets its next look later and later, up to
 //!   [`Settings::lateness_max`]: otherwise a sleeping unit with little left would cost a look every few
-//!   microseconds.
+//!   microseconds. Where vCPUs of one VM share a processor, a look comes at least once in each of their
+//!   [turns](punctual_sched::turns).
 
 mod look;
 mod orders;

@@ -1,9 +1,10 @@
 //! The policy's decisions, as an order for each unit and the instant of the next look.
 
+use punctual_sched::turns::TURN;
 use punctual_sched::{Account, CpuId, Duration, Instant, Run, UnitId};
 
 use super::look::Order;
-use super::state::Driver;
+use super::state::{Driver, Unit};
 
 impl Driver {
     pub(super) fn run_timers(&mut self, now: Instant) {
@@ -99,7 +100,26 @@ impl Driver {
                 break;
             }
         }
+        if self.has_turns(rank) {
+            next = next.min(now + TURN);
+        }
         next.max(now + Duration::from_ns(1))
+    }
+
+    /// May vCPUs of one VM want the same processor? `ranked` units may run. Then a look comes at least once
+    /// in a turn: a vCPU that wakes up behind another one causes none.
+    fn has_turns(&self, ranked: u16) -> bool {
+        let processors = if self.shared_queue { self.cpus } else { 1 };
+        let unit = |id: &UnitId| self.units[self.numbers[id.index()]].as_ref();
+        let vm = |id: &UnitId| {
+            let is_ranked = |unit: &&Unit| unit.order != Order::Parked;
+            unit(id).filter(is_ranked).and_then(|unit| unit.vm)
+        };
+        let mut ranking = self.ranking.iter().enumerate();
+        usize::from(ranked) > processors
+            && ranking.any(|(at, id)| {
+                vm(id).is_some_and(|own| self.ranking[..at].iter().any(|other| vm(other) == Some(own)))
+            })
     }
 
     /// Parks every unit that `cpu` decides about.

@@ -12,6 +12,8 @@ use super::stolen::Judgement;
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) id: UnitId,
+    /// The VM that it is one of several vCPUs of.
+    pub(super) vm: Option<u32>,
     /// What it ran beyond its budget and still owes.
     pub(super) owed: Duration,
     /// Looks in a row without it having run.
@@ -78,7 +80,7 @@ impl Driver {
     ) -> Result<Driver, OptionError> {
         Ok(Driver {
             name: info.name,
-            policy: info.build(cpus, options)?,
+            policy: info.build_in_turns(cpus, options)?,
             settings,
             cpus,
             shared_queue: info.shared_queue,
@@ -134,6 +136,7 @@ impl Driver {
         self.numbers[id.index()] = number;
         self.units.push(Some(Unit {
             id,
+            vm: params.vm,
             owed: Duration::ZERO,
             looks_idle: 0,
             is_awake: true,

@@ -1,5 +1,6 @@
 //! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
 
+use punctual_model::index::VcpuIx;
 use punctual_model::live::Backend;
 use punctual_sched::Instant;
 
@@ -95,10 +96,10 @@ impl LiveRun<'_> {
         }
         let pool = self.session_pool(described.parent);
         let mut adopted = Vec::new();
-        for (vcpu, threads) in self.host.vcpus[described.vcpus.clone()].iter().zip(&self.domains[index].vcpus)
-        {
+        for (vcpu, threads) in described.vcpus.clone().zip(&self.domains[index].vcpus) {
             let Some(threads) = *threads else { continue };
-            match self.session.adopt_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params) {
+            let (name, params) = (&self.host.vcpus[vcpu].name, self.host.vcpu_params(VcpuIx(vcpu)));
+            match self.session.adopt_unit(pool, &described.name, name, threads, &params) {
                 Ok(unit) => adopted.push(unit),
                 // It has ended, and its guest's verdict reports that.
                 Err(_) if self.domains[index].failed.is_some() && !threads.identity().is_alive() => continue,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use punctual_model::Host;
 use punctual_model::host::Domain;
+use punctual_model::index::VcpuIx;
 use punctual_model::live::{Attach, Backend};
 
 use super::attach::vcpu_threads;
@@ -69,9 +70,10 @@ impl<'a> FollowedDomain<'a> {
             return Ok(());
         }
         for (number, identity) in newcomers {
-            let vcpu = &host.vcpus[self.domain.vcpus.start + number];
-            let (unit, thread) = (vcpu.name.clone(), UnitThreads::Thread(identity));
-            match session.add_unit(self.pool, &self.domain.name, &vcpu.name, thread, &vcpu.params) {
+            let vcpu = VcpuIx(self.domain.vcpus.start + number);
+            let (unit, thread) = (host.vcpus[vcpu.0].name.clone(), UnitThreads::Thread(identity));
+            let params = host.vcpu_params(vcpu);
+            match session.add_unit(self.pool, &self.domain.name, &unit, thread, &params) {
                 Ok(handle) => {
                     units.push(handle);
                     notices.push(Notice::Came { unit });

@@ -628,6 +628,18 @@ impl<R: Rule> Policy for Servers<R> {
         Slice { run, until }
     }
 
+    fn yield_to(&mut self, now: Instant, cpu: CpuId, unit: UnitId, _resched: &mut CpuSet) -> Option<Slice> {
+        let Run::Unit(before) = self.processors[cpu.index()].current else { return None };
+        let slot = &self.units[unit.index()];
+        let left = slot.budget.left;
+        if slot.home != cpu || !slot.awake || left.is_zero() {
+            return None;
+        }
+        self.end_stretch(before);
+        self.processors[cpu.index()].current = Run::Unit(unit);
+        Some(Slice { run: Run::Unit(unit), until: now + left.min(self.settings.slice_max) })
+    }
+
     #[inline(always)]
     fn next_timer(&self) -> Timer {
         let Some((id, at)) = self.replenishments.peek() else {
