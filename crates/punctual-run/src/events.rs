@@ -1,6 +1,8 @@
 //! What a run, a switch or a server of sockets reports while it works. The command line prints it.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
 
 use punctual_enforce::journal::Restored;
 
@@ -33,3 +35,22 @@ pub enum Event {
 
 /// Takes events, from any thread.
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// A thread that passes on what a switch or a server reports, until that has ended.
+pub(crate) struct Relay(JoinHandle<()>);
+
+impl Relay {
+    /// Passes each report to `to`, until nobody can send another one.
+    pub(crate) fn start<T: Send + 'static>(
+        reports: Receiver<T>,
+        to: impl FnMut(T) + Send + 'static,
+    ) -> Relay {
+        Relay(std::thread::spawn(move || reports.into_iter().for_each(to)))
+    }
+
+    /// Waits until the last report is passed on. The sender must have ended.
+    pub(crate) fn finish(self) {
+        // A panic has been printed already.
+        let _ = self.0.join();
+    }
+}

@@ -17,14 +17,14 @@ use punctual_model::results::{PlaneResult, PortResult, SwitchResult};
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
 use punctual_switch::wire::{Device, VnetHeader};
-use punctual_switch::{Config, End, Event, Port, Switch};
+use punctual_switch::{Config, End, Event, Notice, Port, Switch};
 use punctual_vm::qemu::SwitchPort;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::config::{DefaultBackend, RunConfig};
 use crate::error::{ServeError, with_source};
-use crate::events::{self, Events};
+use crate::events::{self, Events, Relay};
 use crate::planes::{Member, Placement, PlaneOverrides, Planes};
 use crate::run::{Interface, OutsideHost, OutsideSocket};
 use crate::status::{PlaneStatus, PortStatus};
@@ -44,6 +44,7 @@ pub(crate) struct LiveNetwork<'a> {
     switch: Arc<Switch>,
     start: Instant,
     observer: Observer,
+    relay: Relay,
     /// The switch sees no end of hosts outside before its own.
     _outside: Vec<OwnedFd>,
 }
@@ -401,14 +402,10 @@ impl<'a> LiveNetwork<'a> {
         let started = Switch::start(config).map_err(|error| ServeError::Refused(with_source(&error)))?;
         let (switch, notices) = started;
         let events = events.clone();
-        // It ends when the switch stops and its notices with it.
-        std::thread::spawn(move || {
-            let is_trouble = |event: &Event| {
-                use Event::{Assumed, Broken, Disconnected, Unaccepted};
-                matches!(event, Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_))
-            };
-            for notice in notices.into_iter().filter(|notice| is_trouble(&notice.event)) {
-                events(events::Event::Port { port: names[notice.port].clone(), event: notice.event });
+        let relay = Relay::start(notices, move |Notice { port, event }| {
+            use Event::{Assumed, Broken, Disconnected, Unaccepted};
+            if let Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_) = event {
+                events(events::Event::Port { port: names[port].clone(), event });
             }
         });
         let switch = Arc::new(switch);
@@ -419,7 +416,7 @@ impl<'a> LiveNetwork<'a> {
             helpers.set(&of.name, roster.members(), &units);
             Some(result(&of, &shown, &asked.count()))
         });
-        Ok(LiveNetwork { network, lines, switch, start: Instant::now(), observer, _outside: outside })
+        Ok(LiveNetwork { network, lines, switch, start: Instant::now(), observer, relay, _outside: outside })
     }
 
     /// What it had counted a moment ago.
@@ -433,7 +430,11 @@ impl<'a> LiveNetwork<'a> {
         self.observer.end();
         // The observer had the only other reference.
         let report = match Arc::try_unwrap(self.switch) {
-            Ok(switch) => switch.stop(),
+            Ok(switch) => {
+                let report = switch.stop();
+                self.relay.finish();
+                report
+            }
             Err(switch) => switch.count(),
         };
         let result = result(self.network, &self.lines, &report);

@@ -19,7 +19,7 @@ use punctual_vm::qemu::SwitchPort;
 use super::enter;
 use crate::config::DefaultBackend;
 use crate::error::{ServeError, with_source};
-use crate::events::{self, Events};
+use crate::events::{self, Events, Relay};
 use crate::network::placement;
 use crate::run::{OutsideHost, OutsideSocket, SocketsGuest};
 use crate::status::SocketsStatus;
@@ -31,6 +31,7 @@ const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 pub(crate) struct LiveSockets {
     domain: String,
     server: Server,
+    relay: Relay,
     /// When calls were counted for the rate, how many, and the rate.
     counted: Mutex<(Instant, u64, u64)>,
 }
@@ -152,16 +153,13 @@ impl LiveSockets {
         };
         let (server, happened) = Server::start_on(listener, config).map_err(|error| refused(&error))?;
         let (events, name) = (events.clone(), domain.to_owned());
-        // It ends with its server.
-        std::thread::spawn(move || {
-            for event in happened {
-                if let Event::InvalidRing(_) | Event::Failed(_) = event {
-                    events(events::Event::Sockets { domain: name.clone(), event });
-                }
+        let relay = Relay::start(happened, move |event| {
+            if let Event::InvalidRing(_) | Event::Failed(_) = event {
+                events(events::Event::Sockets { domain: name.clone(), event });
             }
         });
         let counted = Mutex::new((Instant::now(), 0, 0));
-        Ok((port, LiveSockets { domain: domain.to_owned(), server, counted }))
+        Ok((port, LiveSockets { domain: domain.to_owned(), server, relay, counted }))
     }
 
     /// What it had counted a moment ago.
@@ -189,6 +187,7 @@ impl LiveSockets {
     /// Ends the server; what it counted.
     pub(crate) fn end(self) -> SocketsResult {
         let (counts, segments) = self.server.finish();
+        self.relay.finish();
         let Counts { calls, refused, sent_bytes, received_bytes, events, .. } = counts;
         SocketsResult {
             domain: self.domain,

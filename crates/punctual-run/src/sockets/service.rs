@@ -13,7 +13,7 @@ use punctual_sockets::{Config, Counts, Segments, Server};
 
 use super::enter;
 use crate::error::{ServeError, with_source};
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, Relay};
 use crate::switch::file_name;
 
 /// A domain that is served.
@@ -27,7 +27,7 @@ pub struct Served {
 /// Servers at work, one for each domain.
 pub struct Service {
     served: Vec<Served>,
-    servers: Vec<Server>,
+    servers: Vec<(Server, Relay)>,
     messages: Sender<Message>,
     receiver: Receiver<Message>,
     /// Removed at the end.
@@ -79,12 +79,12 @@ impl Service {
             let (server, happened) = started.map_err(|error| {
                 ServeError::Refused(format!("{}: {}", printable(&domain.name), with_source(&error)))
             })?;
-            servers.push(server);
             let messages = messages.clone();
-            // It ends with its server.
-            std::thread::spawn(move || {
-                happened.into_iter().try_for_each(|event| messages.send(Message::Event(index, event)))
+            let relay = Relay::start(happened, move |event| {
+                // The service may be gone.
+                let _ = messages.send(Message::Event(index, event));
             });
+            servers.push((server, relay));
         }
         let directory = is_own.then_some(directory);
         Ok(Service { served, servers, messages, receiver, directory, events })
@@ -106,19 +106,31 @@ impl Service {
         let Service { served, servers, messages: _messages, receiver, directory, events } = self;
         let start = Instant::now();
         let end = duration.map(|time| start + std::time::Duration::from_nanos(time.as_ns()));
+        let report = |index: usize, event| {
+            events(Event::Sockets { domain: served[index].name.clone(), event });
+        };
         loop {
             let message = match end {
                 Some(end) => receiver.recv_timeout(end.saturating_duration_since(Instant::now())),
                 None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match message {
-                Ok(Message::Event(index, event)) => {
-                    events(Event::Sockets { domain: served[index].name.clone(), event });
-                }
+                Ok(Message::Event(index, event)) => report(index, event),
                 Ok(Message::Stop) | Err(_) => break,
             }
         }
-        let counts = servers.into_iter().map(Server::finish).collect();
+        let finish = |(server, relay): (Server, Relay)| {
+            let counts = server.finish();
+            relay.finish();
+            counts
+        };
+        let counts = servers.into_iter().map(finish).collect();
+        // What happened just before the end.
+        for message in receiver.try_iter() {
+            if let Message::Event(index, event) = message {
+                report(index, event);
+            }
+        }
         let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
         if let Some(directory) = directory {
             // Another server may use it.
@@ -162,5 +174,46 @@ fn config(domain: &Served, events: &Events) -> Config {
         policy: domain.policy.clone(),
         poll: domain.policy.poll,
         enter: enter(&domain.name, processor.into_iter().collect(), priority, events),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use punctual_model::file::{self, Overrides};
+    use punctual_sockets::testing::FrontEnd;
+
+    use super::*;
+
+    const FILE: &str = "
+        [machine]
+        processors = 1
+        [pool.all]
+        policy = 'rtds'
+        [domain.vm]
+        sockets = { allow = ['bind udp 127.0.0.1:0'] }
+        [domain.vm.task.t]
+        period = '10ms'
+        cost = '1ms'";
+
+    #[test]
+    fn what_happens_just_before_the_end_is_reported() {
+        let host = file::parse(FILE, "host.toml", &Overrides::default()).expect("a host");
+        let directory = tempfile::tempdir().expect("a directory");
+        let reported = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&reported);
+        let events: Events = Arc::new(move |event| {
+            if let Event::Sockets { domain, event } = event {
+                seen.lock().expect("no panic").push(format!("{domain}: {event:?}"));
+            }
+        });
+        let service = Service::start(&host, None, Some(directory.path()), events).expect("started");
+        service.stopper()();
+        let mut guest = FrontEnd::connect(&service.served()[0].socket).expect("connected");
+        guest.socket(2).expect("a datagram socket");
+        let ended = service.serve(None);
+        assert_eq!(ended.counts[0].0.guests, 1);
+        assert_eq!(*reported.lock().expect("no panic"), ["vm: Connected", "vm: Disconnected(1)"]);
     }
 }

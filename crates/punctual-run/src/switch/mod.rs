@@ -21,7 +21,7 @@ use punctual_switch::{Config, Notice, Port, Report, Switch};
 use rustix::process::{Resource, Rlimit};
 
 use crate::error::{ServeError, with_source};
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, Relay};
 use crate::planes::{Placement, PlaneOverrides, Planes};
 use crate::uplink::{self, Uplink};
 use control::{Asked, Control};
@@ -133,8 +133,10 @@ impl Service {
     pub fn serve(self, duration: Option<Duration>) -> Ended {
         let Service { mut served, notices, messages, receiver, control, directory, events } = self;
         let start = Instant::now();
-        // It ends when the switch stops and its notices with it.
-        std::thread::spawn(move || notices.into_iter().try_for_each(|n| messages.send(Message::Notice(n))));
+        let relay = Relay::start(notices, move |notice| {
+            // The service may be gone.
+            let _ = messages.send(Message::Notice(notice));
+        });
         let end = duration.map(|time| start + std::time::Duration::from_nanos(time.as_ns()));
         loop {
             let message = match end {
@@ -153,7 +155,15 @@ impl Service {
                 Ok(Message::Stop) | Err(_) => break,
             }
         }
+        let names = served.names();
         let (network, lines, report) = served.stop();
+        relay.finish();
+        // What happened just before the end.
+        for message in receiver.try_iter() {
+            if let Message::Notice(Notice { port, event }) = message {
+                events(Event::Port { port: names[port].clone(), event });
+            }
+        }
         let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
         drop(control);
         directory.remove();

@@ -194,6 +194,11 @@ impl Served {
         kept.map_or("a port that is gone", |kept| kept.line.name.as_str())
     }
 
+    /// The names of all ports, by place.
+    pub(super) fn names(&self) -> Vec<String> {
+        (0..self.ports.kept.len()).map(|place| self.name(place).to_owned()).collect()
+    }
+
     /// How VMs connect to its ports.
     pub(super) fn listing(&self, libvirt: bool) -> String {
         let lines: Vec<Line> = self.ports.kept.iter().flatten().map(|kept| kept.line.clone()).collect();
