@@ -384,7 +384,7 @@ fn a_vm_that_is_killed_is_named_and_the_others_are_measured() {
     let victims = Victims::start("qemu");
     let before = victims.state();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/misbehaving.toml");
-    let mut command = victims.punctual(&["run", file, "--duration", "8s", "--json"]);
+    let mut command = victims.punctual(&["run", file, "--duration", "3s", "--json"]);
     let run =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a run");
     let vm = victims.vm_of(run.id(), "control");

@@ -9,7 +9,7 @@ use punctual_linux::os::sched::affinity;
 use punctual_linux::os::{cgroup, proc};
 use punctual_linux::preflight::{RT_RUNTIME, rt_limit};
 
-use crate::common::faults::{guardian_of, kill_with_guardian, signal, wait};
+use crate::common::faults::{guardian_of, kill_with_guardian, rounds, signal, wait};
 use crate::common::live::{needs, setup};
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
@@ -203,9 +203,9 @@ fn what_several_runs_change_is_put_back_by_the_last_in_whatever_order_they_end()
     let ends = ["INT", "KILL", "BOTH"];
     let orders: [&[usize]; 8] =
         [&[0, 1], &[1, 0], &[0, 1, 2], &[0, 2, 1], &[1, 0, 2], &[1, 2, 0], &[2, 0, 1], &[2, 1, 0]];
-    let mut rounds = 0;
+    let mut tried = 0;
     for (at, order) in orders.into_iter().enumerate() {
-        for shift in 0..ends.len() {
+        for shift in (0..ends.len()).take(if rounds() > 15 { ends.len() } else { 1 }) {
             let (desk, scope) = (Desk::make("shared"), Scope::make("shared"));
             let machines = [Machine::start(scope.directory()), Machine::start(scope.directory())];
             let mut runs: Vec<Option<Overlapping<'_>>> = Vec::new();
@@ -238,8 +238,8 @@ fn what_several_runs_change_is_put_back_by_the_last_in_whatever_order_they_end()
             for machine in &machines {
                 assert_eq!(machine.residue(&scope.groups()[0]), None, "{order:?}");
             }
-            rounds += 1;
+            tried += 1;
         }
     }
-    println!("{rounds} rounds of two and three overlapping runs: 0 residues");
+    println!("{tried} rounds of two and three overlapping runs: 0 residues");
 }
