@@ -4,11 +4,14 @@
 usage: scripts/limit.py SECONDS COMMAND [ARGUMENT...]
 exit: that of the command; 124 when it had not ended in time. What its processes were waiting for is printed
 then, and they are ended, 5 seconds later by force.
-environment: TIMES: a file that gets a line for each command, its seconds and its name
+environment:
+  TIMES     a file that gets a line for each command, its seconds and its name
+  PACKAGES  a pattern: test programs of other packages are not run; with ! in front, those that match are not
 """
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +67,17 @@ def end(running, processes):
             pass
 
 
+def is_wanted():
+    """Is this a test program of PACKAGES? Cargo names its package."""
+    pattern, package = os.environ.get("PACKAGES"), os.environ.get("CARGO_PKG_NAME")
+    if not pattern or not package:
+        return True
+    return bool(re.fullmatch(pattern.removeprefix("!"), package)) != pattern.startswith("!")
+
+
 def main():
+    if not is_wanted():
+        return 0
     limit, command = float(sys.argv[1]), sys.argv[2:]
     start = time.monotonic()
     running = subprocess.Popen(command)

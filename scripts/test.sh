@@ -39,13 +39,18 @@ step_beside() {
 
 step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
-# The tests of live runs judge times: nothing else runs beside them. Each test program has a limit of its own,
-# far above what it needs.
+# The tests of packages that change or measure the machine judge times: nothing else runs beside them. Each test
+# program has a limit of its own, far above what it needs.
 host="$(rustc -vV | sed -n 's/^host: //p')"
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
-LIMIT_S=2400 step tests env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" \
-    cargo test --workspace --all-features --locked --quiet --no-fail-fast
-# Most checks wait for a browser, Python or a download and take one processor at most; builds go on beside.
+machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run))?'
+tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
+    --locked --quiet --no-fail-fast)
+PACKAGES=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
+# Most checks wait for a browser, Python or a download and take one processor at most; builds and the other tests
+# go on beside.
+PACKAGES=!$machine step_beside "other tests" "${tests[@]}" &
+pure=$!
 step_beside check-report scripts/check-report.sh &
 browser=$!
 for check in scripts/check-*.sh; do
@@ -59,7 +64,7 @@ step_beside "building check-fuzz" scripts/check-fuzz.sh --build
 step_beside check-analysis scripts/check-analysis.sh
 step_beside documentation env RUSTDOCFLAGS="-D warnings" \
     cargo doc --workspace --all-features --no-deps --locked --quiet
-wait "$browser" "$others"
+wait "$pure" "$browser" "$others"
 step check-fuzz scripts/check-fuzz.sh
 
 printf '\nThe test programs that took longest:\n'
