@@ -39,16 +39,16 @@ step_beside() {
 
 step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
-# The tests of packages that change or measure the machine judge times: nothing else runs beside them. Each test
-# program has a limit of its own, far above what it needs.
+# The tests of packages that change or measure the machine judge times: nothing else runs beside them. Each
+# test program has a limit of its own, far above what it needs.
 host="$(rustc -vV | sed -n 's/^host: //p')"
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
 machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run))?'
 tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
     --locked --quiet --no-fail-fast)
 PACKAGES=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
-# Most checks wait for a browser, Python or a download and take one processor at most; builds and the other tests
-# go on beside.
+# Most checks wait for a browser, Python or a download and take one processor at most; builds and the other
+# tests go on beside.
 PACKAGES=!$machine step_beside "other tests" "${tests[@]}" &
 pure=$!
 step_beside check-report scripts/check-report.sh &
