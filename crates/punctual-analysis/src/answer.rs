@@ -37,8 +37,8 @@ impl Answer {
         matches!(self, Answer::Guaranteed { .. })
     }
 
-    /// The answer as it is shown.
-    pub(crate) fn verdict(&self) -> Verdict {
+    /// The answer about something of `host`, as it is shown.
+    pub(crate) fn verdict(&self, host: &Host) -> Verdict {
         match self {
             Answer::Guaranteed { bound, slack } => {
                 Verdict::Guaranteed { bound_ns: bound.as_ns(), slack_ns: slack.as_ns() }
@@ -46,7 +46,7 @@ impl Answer {
             Answer::Refuted(refutation) => {
                 Verdict::NotGuaranteed { counter_example: refutation.counter_example() }
             }
-            Answer::Unknown(reason) => Verdict::Unknown { why: reason.to_string() },
+            Answer::Unknown(reason) => Verdict::Unknown { why: reason.text(host) },
         }
     }
 }
@@ -269,14 +269,14 @@ impl Answers {
             name: host.tasks[task.0].name.clone(),
             parent: parent_of(host, *task).to_owned(),
             deadline_ns: answer.deadline.as_ns(),
-            verdict: answer.answer.verdict(),
+            verdict: answer.answer.verdict(host),
             dominant: answer.dominant,
             test: answer.test.to_string(),
         };
         let vcpu = |(vcpu, answer): (&VcpuIx, &VcpuAnswer)| VcpuGuarantee {
             name: host.vcpus[vcpu.0].name.clone(),
             period_ns: answer.period.as_ns(),
-            verdict: answer.answer.verdict(),
+            verdict: answer.answer.verdict(host),
         };
         Guarantees {
             host: host.name.clone(),

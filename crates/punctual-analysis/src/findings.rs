@@ -144,7 +144,7 @@ impl Findings {
         let deadline = inputs.demand(task).map_or(Duration::ZERO, |demand| demand.deadline);
         let answer = match deadline.checked_sub(bound) {
             Some(slack) => Answer::Guaranteed { bound, slack },
-            None => Answer::Unknown(Reason::BoundBeyondDeadline),
+            None => Answer::Unknown(Reason::BeyondDeadline { bound, deadline }),
         };
         self.answer(inputs, task, answer, dominant, test);
     }

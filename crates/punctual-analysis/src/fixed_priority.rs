@@ -15,7 +15,7 @@ use crate::supply::Supply;
 const JOBS_MAX: u64 = 2_000;
 
 /// A job that has not ended after so many times the time to its deadline is taken for one that never ends.
-const LATE_FACTOR_MAX: u64 = 16;
+pub(crate) const LATE_FACTOR_MAX: u64 = 16;
 
 /// Worst response time of `task` below `more_urgent` on a processor of its own, the scheduler's own time
 /// included; `None` beyond `limit`. Without scheduling costs it is exact: synchronous release attains it.

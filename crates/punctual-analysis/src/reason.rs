@@ -1,7 +1,12 @@
 //! Why something is not guaranteed: each reason once, in the words that users read.
 
+use punctual_model::Host;
+use punctual_model::index::{TaskIx, VcpuIx};
 use punctual_sched::Duration;
 use thiserror::Error;
+
+use crate::fixed_priority::LATE_FACTOR_MAX;
+use crate::inputs::parent_of;
 
 /// Why the tests decide neither that a deadline or a budget holds nor that it does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -16,11 +21,12 @@ pub enum Reason {
     MixedAffinities,
     #[error("the policy rejects the parameters of its units")]
     NotAccepted,
-    #[error(
-        "scheduling costs have no bound: packets may wake a task at any rate, or a guest sets timers of its \
-         own"
-    )]
-    UnboundedDecisions,
+    /// Packets may wake this task at any rate, so decisions have no bound.
+    #[error("scheduling costs have no bound: packets may wake a task at any rate")]
+    WokenByPackets(TaskIx),
+    /// The policy of this vCPU's guest acts on timers of its own, so decisions have no bound.
+    #[error("scheduling costs have no bound: a guest sets timers of its own")]
+    GuestTimers(VcpuIx),
     #[error("too many units for the test")]
     TooManyUnits,
     #[error(
@@ -90,8 +96,10 @@ pub enum Reason {
     GlobalEdf,
     #[error("there is no test for vCPUs under global fixed priorities; pin every unit to one processor")]
     GlobalFixedPriorityVcpus,
+    /// No response time within the deadline; that of a more urgent task may be the reason.
     #[error(
-        "the bound exceeds the deadline of this task or of a more urgent one; the test errs on the safe side"
+        "no bound within the deadline, or none for a more urgent task; the deadline may still hold, because \
+         the test errs on the safe side"
     )]
     GlobalFixedPriority,
     #[error("a busy loop of equal or higher priority occupies a processor, which the test does not model")]
@@ -132,12 +140,13 @@ pub enum Reason {
     #[error("the bound exceeds the period, which the test does not cover")]
     BeyondPeriod,
     #[error(
-        "the bound exceeds the deadline; the deadline may still hold, because the test errs on the safe \
-             side"
+        "the bound of {} exceeds the deadline by {}; the deadline may still hold, because the test errs on \
+         the safe side", whole_us(.bound), whole_us(&(*bound - *deadline))
     )]
-    BeyondDeadline,
-    #[error("the bound exceeds the deadline")]
-    BoundBeyondDeadline,
+    BeyondDeadline { bound: Duration, deadline: Duration },
+    /// Nor within [`LATE_FACTOR_MAX`] deadlines.
+    #[error("no bound within {LATE_FACTOR_MAX} times the deadline: more may be asked for than is supplied")]
+    NoBound,
     /// EDF in a supply: so much later more can be due than is supplied.
     #[error("in some interval of {} ns, more work can be due than the supply guarantees", .0.as_ns())]
     SupplyOverload(Duration),
@@ -149,6 +158,34 @@ pub enum Reason {
     ProcessorUtilization,
     #[error("with scheduling costs, more work may be due than fits")]
     ProcessorDecisions,
+}
+
+impl Reason {
+    /// The reason in the words that users read, with the names of `host`.
+    pub fn text(&self, host: &Host) -> String {
+        match self {
+            Reason::WokenByPackets(task) => format!(
+                "packets may wake {}.{} at any rate, so the cost of scheduling has no bound",
+                parent_of(host, *task),
+                host.tasks[task.0].name
+            ),
+            Reason::GuestTimers(vcpu) => {
+                let domain = &host.domains[host.vcpus[vcpu.0].domain.0];
+                format!(
+                    "the policy of guest {}, {}, sets timers of its own, so the cost of scheduling has no \
+                     bound",
+                    domain.name, domain.guest.info.name
+                )
+            }
+            _ => self.to_string(),
+        }
+    }
+
+    /// No bound within the deadline: how far beyond it is `bound`, which gets the greatest bound to look for?
+    pub(crate) fn beyond(deadline: Duration, bound: impl FnOnce(Duration) -> Option<Duration>) -> Reason {
+        let bound = bound(deadline * LATE_FACTOR_MAX).filter(|bound| *bound > deadline);
+        bound.map_or(Reason::NoBound, |bound| Reason::BeyondDeadline { bound, deadline })
+    }
 }
 
 /// Why nothing bounds how late packets come.
@@ -170,39 +207,63 @@ pub enum PacketReason {
     BusyKernel { domain: String },
     #[error("the driver domain {domain} has no guarantee of processor time")]
     NoDriverTime { domain: String },
-    #[error("packets of equal or higher priority may overload {domain}")]
-    UrgentOverload { domain: String },
-    #[error("the packets of all flows together may overload {domain}")]
-    Overload { domain: String },
+    #[error(
+        "packets of equal or higher priority may overload {domain}: they need up to {} of its time each \
+         second",
+        whole_us(.per_second)
+    )]
+    UrgentOverload {
+        domain: String,
+        /// What it may have to do for them in a second, in the long run.
+        per_second: Duration,
+    },
+    #[error(
+        "the packets of all flows together may overload {domain}: they need up to {} of its time each second",
+        whole_us(.per_second)
+    )]
+    Overload {
+        domain: String,
+        /// What it may have to do for them in a second, in the long run.
+        per_second: Duration,
+    },
     #[error("the rate limit of {domain} may delay packets without limit")]
     RateLimit { domain: String },
     #[error("a batch is larger than an RX round; no test covers that")]
     LargeBatch,
     #[error("traffic without a bound shares the link")]
     LinkShared,
-    #[error("the link may be overloaded")]
-    LinkOverload,
-    #[error("the send queue of {domain} may overflow")]
+    #[error("the link may be overloaded: frames need up to {} on it each second", whole_us(.per_second))]
+    LinkOverload {
+        /// In the long run.
+        per_second: Duration,
+    },
+    #[error("up to {packets} packets may wait in the send queue of {domain}, which holds {limit}")]
     SendQueue {
         /// The sender's name.
         domain: String,
+        packets: u64,
+        limit: u64,
     },
-    #[error("the TX ring of {domain} may fill up (`ring_slots`)")]
+    #[error("up to {packets} packets may wait in the TX ring of {domain} (`ring_slots = {slots}`)")]
     TxRing {
         /// The sender's name.
         domain: String,
+        packets: u64,
+        slots: u64,
     },
-    #[error("the RX ring of {domain} may fill up (`ring_slots`)")]
+    #[error("up to {packets} packets may wait in the RX ring of {domain} (`ring_slots = {slots}`)")]
     RxRing {
         /// The receiver's name.
         domain: String,
+        packets: u64,
+        slots: u64,
     },
     #[error("traffic in the same ring has no bound: {0}")]
     RingShared(Box<PacketReason>),
-    #[error("the network card's ring may overflow (`nic.ring_slots`)")]
-    CardRing,
-    #[error("a softnet queue may overflow (`softnet_limit`)")]
-    SoftnetQueue,
+    #[error("up to {packets} packets may wait in the ring of the network card (`nic.ring_slots = {slots}`)")]
+    CardRing { packets: u64, slots: u64 },
+    #[error("up to {packets} packets may wait in a softnet queue (`softnet_limit = {limit}`)")]
+    SoftnetQueue { packets: u64, limit: u64 },
 }
 
 /// Why a chain is not guaranteed.
@@ -217,8 +278,8 @@ pub enum ChainReason {
     #[error("{step} has no guarantee")]
     Step { step: String },
     /// A bound beyond the deadline: chains are never refuted.
-    #[error("the bound, {}, exceeds the deadline", whole_us(.0))]
-    BeyondDeadline(Duration),
+    #[error("the bound of {} exceeds the deadline by {}", whole_us(.bound), whole_us(&(*bound - *deadline)))]
+    BeyondDeadline { bound: Duration, deadline: Duration },
 }
 
 /// Rounded up to whole microseconds.

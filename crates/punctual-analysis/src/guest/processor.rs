@@ -55,7 +55,8 @@ fn of_task(inputs: Inputs<'_>, task: TaskIx, question: &Question, costs: &Decisi
     }
     let mut found = Findings::default();
     let above: Vec<Demand> = delaying.demands().copied().collect();
-    if let Some(bound) = fixed_priority::response(demand, &above, costs, demand.deadline) {
+    let bound = |limit| fixed_priority::response(demand, &above, costs, limit);
+    if let Some(bound) = bound(demand.deadline) {
         let parts = [
             (Dominant::OwnCost, demand.cost),
             (Dominant::OtherTasks, requested(&above, bound)),
@@ -70,7 +71,7 @@ fn of_task(inputs: Inputs<'_>, task: TaskIx, question: &Question, costs: &Decisi
             let refutation = Refutation::synchronous(vec![task], miss.due).late(miss.late_min);
             found.refuted(inputs, task, refutation, test);
         }
-        None => found.unknown(inputs, task, Reason::BeyondDeadline, test),
+        None => found.unknown(inputs, task, Reason::beyond(demand.deadline, bound), test),
     }
     found
 }

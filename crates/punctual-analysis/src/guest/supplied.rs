@@ -86,13 +86,17 @@ fn ranked_inside(
         let (response, test) = match of_server {
             Some(response) => (Some(response), test),
             None => {
-                (supply.and_then(|supply| in_supply(&demand, above, &supply)), Test::FixedPriorityInSupply)
+                let response = |supply| in_supply(&demand, above, &supply, demand.deadline);
+                (supply.and_then(response), Test::FixedPriorityInSupply)
             }
         };
         let mut found = Findings::default();
         match response {
             Some((time, dominant)) => found.bounded(inputs, task, time, dominant, test),
-            None => found.unknown(inputs, task, Reason::BeyondDeadline, test),
+            None => {
+                let later = |limit| in_supply(&demand, above, &supply?, limit).map(|(time, _)| time);
+                found.unknown(inputs, task, Reason::beyond(demand.deadline, later), test);
+            }
         }
         found
     };
@@ -121,9 +125,14 @@ fn in_server(
     Some((parts.total(), dominant_of(&parts)))
 }
 
-fn in_supply(demand: &Demand, above: &[(Contender, Demand)], supply: &Supply) -> Option<Response> {
+fn in_supply(
+    demand: &Demand,
+    above: &[(Contender, Demand)],
+    supply: &Supply,
+    limit: Duration,
+) -> Option<Response> {
     let above: Vec<Demand> = above.iter().map(|(_, demand)| *demand).collect();
-    let bound = fixed_priority::response_in_supply(demand, &above, supply, demand.deadline)?;
+    let bound = fixed_priority::response_in_supply(demand, &above, supply, limit)?;
     let guest = requested(&above, bound);
     let parts = [
         (Dominant::OwnCost, demand.cost),

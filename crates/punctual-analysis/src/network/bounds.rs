@@ -51,6 +51,10 @@ impl Round<'_> {
             }
             bound += self.response(*task).ok_or_else(|| ChainReason::Step { step: step() })?;
         }
-        if bound > chain.deadline { Err(ChainReason::BeyondDeadline(bound)) } else { Ok(bound) }
+        if bound > chain.deadline {
+            Err(ChainReason::BeyondDeadline { bound, deadline: chain.deadline })
+        } else {
+            Ok(bound)
+        }
     }
 }

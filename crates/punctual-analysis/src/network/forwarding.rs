@@ -8,7 +8,7 @@ use punctual_net::discipline::Preemption;
 use punctual_net::{RX_ROUND, TX_ROUND};
 use punctual_sched::Duration;
 
-use super::costs::{guest, most};
+use super::costs::{guest, most, per_second};
 use super::round::Round;
 use super::routes::{Leg, LegIx};
 use crate::packet_path::{Path, busy};
@@ -43,17 +43,20 @@ impl Round<'_> {
             return Err(PacketReason::RateLimit { domain });
         }
         let path = self.path(leg.network);
-        let delay = match preemption {
-            Preemption::Batches if path.flows.iter().any(|flow| flow.batch > path.rx_round) => {
-                return Err(PacketReason::LargeBatch);
-            }
-            Preemption::Batches => busy(|w| service.time(path.rtca_work(priority, w), w)),
-            Preemption::Packets => busy(|w| service.time(path.preemptive_work(priority, w), w)),
-            Preemption::None => busy(|w| service.time(path.shipped_work(w), w)),
+        let work = |w| match preemption {
+            Preemption::Batches => path.rtca_work(priority, w),
+            Preemption::Packets => path.preemptive_work(priority, w),
+            Preemption::None => path.shipped_work(w),
         };
-        delay.ok_or_else(|| match preemption {
-            Preemption::None => PacketReason::Overload { domain: name() },
-            _ => PacketReason::UrgentOverload { domain: name() },
+        if preemption == Preemption::Batches && path.flows.iter().any(|flow| flow.batch > path.rx_round) {
+            return Err(PacketReason::LargeBatch);
+        }
+        busy(|w| service.time(work(w), w)).ok_or_else(|| {
+            let (domain, per_second) = (name(), per_second(work));
+            match preemption {
+                Preemption::None => PacketReason::Overload { domain, per_second },
+                _ => PacketReason::UrgentOverload { domain, per_second },
+            }
         })
     }
 

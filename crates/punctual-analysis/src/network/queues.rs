@@ -37,8 +37,9 @@ impl Round<'_> {
         let Some(from) = guest(leg.from) else { return Ok(()) };
         let same = self.beside(leg).filter(|(_, other)| other.from == leg.from);
         let packets = sum(same.map(|(at, _)| self.posted(at).packets(forwarding)));
-        if packets > ring_slots(self.routes.network(leg), from) {
-            return Err(PacketReason::TxRing { domain: self.name(from) });
+        let slots = ring_slots(self.routes.network(leg), from);
+        if packets > slots {
+            return Err(PacketReason::TxRing { domain: self.name(from), packets, slots });
         }
         Ok(())
     }
@@ -63,16 +64,19 @@ impl Round<'_> {
     ) -> Result<(), PacketReason> {
         let Some(from) = guest(leg.from) else {
             let is_from_card = |other: &Leg| guest(other.from).is_none();
-            let waiting = self.waiting(leg, Duration::ZERO, forwardings, is_from_card)?;
-            if waiting > self.routes.network(leg).nic.ring_slots.into() {
-                return Err(PacketReason::CardRing);
+            let packets = self.waiting(leg, Duration::ZERO, forwardings, is_from_card)?;
+            let slots = self.routes.network(leg).nic.ring_slots.into();
+            if packets > slots {
+                return Err(PacketReason::CardRing { packets, slots });
             }
             return Ok(());
         };
         let same = self.beside(leg).filter(|(_, other)| other.from == leg.from);
         let created = |at: LegIx| self.state.legs[at.0].created.unwrap_or_else(|| self.posted(at));
-        if sum(same.map(|(at, _)| created(at).packets(sending))) > SEND_QUEUE_MAX {
-            return Err(PacketReason::SendQueue { domain: self.name(from) });
+        let packets = sum(same.map(|(at, _)| created(at).packets(sending)));
+        if packets > SEND_QUEUE_MAX {
+            let domain = self.name(from);
+            return Err(PacketReason::SendQueue { domain, packets, limit: SEND_QUEUE_MAX });
         }
         Ok(())
     }
@@ -88,8 +92,9 @@ impl Round<'_> {
             Some(own) => own.into(),
             None => network.discipline.options.count(option),
         };
-        if sum(same.map(|(at, _)| self.posted(at).packets(forwarding))) > limit {
-            return Err(PacketReason::SoftnetQueue);
+        let packets = sum(same.map(|(at, _)| self.posted(at).packets(forwarding)));
+        if packets > limit {
+            return Err(PacketReason::SoftnetQueue { packets, limit });
         }
         Ok(())
     }
@@ -103,14 +108,16 @@ impl Round<'_> {
         let network = self.routes.network(leg);
         match leg.to {
             Endpoint::Guest(to) => {
-                let waiting = self.waiting(leg, receiving, forwardings, |other| other.to == leg.to)?;
-                if waiting > ring_slots(network, to) {
-                    return Err(PacketReason::RxRing { domain: self.name(to) });
+                let packets = self.waiting(leg, receiving, forwardings, |other| other.to == leg.to)?;
+                let slots = ring_slots(network, to);
+                if packets > slots {
+                    return Err(PacketReason::RxRing { domain: self.name(to), packets, slots });
                 }
             }
             Endpoint::Outside(_) => {
-                if receiving > wire_time(network, leg.bytes) * network.nic.ring_slots.into() {
-                    return Err(PacketReason::CardRing);
+                let (wire, slots) = (wire_time(network, leg.bytes), network.nic.ring_slots.into());
+                if receiving > wire * slots {
+                    return Err(PacketReason::CardRing { packets: receiving.div_ceil(wire), slots });
                 }
             }
         }

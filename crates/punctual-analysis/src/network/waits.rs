@@ -3,7 +3,7 @@
 use punctual_model::index::{DomainIx, NetworkIx};
 use punctual_sched::Duration;
 
-use super::costs::wire_time;
+use super::costs::{per_second, wire_time};
 use super::curve::ArrivalCurve;
 use super::round::Round;
 use super::routes::Leg;
@@ -35,6 +35,7 @@ impl Round<'_> {
             let curve = when(&self.state.legs[at.0]).ok_or(PacketReason::LinkShared)?;
             demands.push(curve.demand(wire_time(self.routes.network(leg), leg.bytes)));
         }
-        busy(|w| requested(&demands, w)).ok_or(PacketReason::LinkOverload)
+        let work = |w| requested(&demands, w);
+        busy(work).ok_or_else(|| PacketReason::LinkOverload { per_second: per_second(work) })
     }
 }

@@ -4,6 +4,7 @@ use punctual_sched::Duration;
 
 use crate::inputs::{Inputs, KernelWork, UnitIx};
 use crate::overhead::Decisions;
+use crate::reason::Reason;
 
 /// The cost of a decision that switches units, on a pool of this many processors.
 fn change_cost(inputs: Inputs<'_>, processors: usize) -> Duration {
@@ -27,8 +28,8 @@ pub(super) fn paid_decisions(inputs: Inputs<'_>) -> Decisions {
 
 /// Adds the decisions that a server pays for because `unit`, as urgent or more, begins to run: one for each
 /// time that it wakes. The unit that runs next pays for the decision that stops it, as the cost of its own
-/// start.
-pub(super) fn add_starts(inputs: Inputs<'_>, unit: UnitIx, costs: &mut Decisions) -> bool {
+/// start. The reason, if their number cannot be bounded.
+pub(super) fn add_starts(inputs: Inputs<'_>, unit: UnitIx, costs: &mut Decisions) -> Option<Reason> {
     let is_plain = match unit {
         UnitIx::Task(_) => true,
         UnitIx::Vcpu(vcpu) => {
@@ -40,14 +41,19 @@ pub(super) fn add_starts(inputs: Inputs<'_>, unit: UnitIx, costs: &mut Decisions
     add_events(inputs, unit, if is_plain { 1 } else { 2 }, costs)
 }
 
-/// Adds the decisions that `unit` causes by waking and sleeping, at most `chain` for each. False when they
-/// cannot be bounded: a guest's scheduler below it acts on timers of its own, or packets wake it at any rate.
-pub(super) fn add_wakes(inputs: Inputs<'_>, unit: UnitIx, chain: u64, costs: &mut Decisions) -> bool {
+/// Adds the decisions that `unit` causes by waking and sleeping, at most `chain` for each. The reason, if
+/// their number cannot be bounded.
+pub(super) fn add_wakes(
+    inputs: Inputs<'_>,
+    unit: UnitIx,
+    chain: u64,
+    costs: &mut Decisions,
+) -> Option<Reason> {
     add_events(inputs, unit, 2 * chain, costs)
 }
 
 /// `each`: for every time that something below wakes.
-fn add_events(inputs: Inputs<'_>, unit: UnitIx, each: u64, costs: &mut Decisions) -> bool {
+fn add_events(inputs: Inputs<'_>, unit: UnitIx, each: u64, costs: &mut Decisions) -> Option<Reason> {
     match unit {
         UnitIx::Task(task) => {
             let demand = inputs.demand(task);
@@ -55,7 +61,7 @@ fn add_events(inputs: Inputs<'_>, unit: UnitIx, each: u64, costs: &mut Decisions
                 Some(demand) => costs.every_late(demand.period, demand.jitter, each),
                 None => costs.also(each),
             }
-            demand.is_some() || !inputs.is_served(task)
+            (demand.is_none() && inputs.is_served(task)).then_some(Reason::WokenByPackets(task))
         }
         UnitIx::Vcpu(vcpu) => {
             let domain = inputs.domain_of(vcpu);
@@ -64,8 +70,10 @@ fn add_events(inputs: Inputs<'_>, unit: UnitIx, each: u64, costs: &mut Decisions
             for KernelWork { demand, wakes } in inputs.kernel(vcpu).unwrap_or_default() {
                 costs.every_late(demand.period, demand.jitter, wakes.saturating_mul(each));
             }
-            !domain.guest.info.has_timers
-                && inputs.units_beside(vcpu).all(|unit| add_events(inputs, unit, each, costs))
+            if domain.guest.info.has_timers {
+                return Some(Reason::GuestTimers(vcpu));
+            }
+            inputs.units_beside(vcpu).find_map(|unit| add_events(inputs, unit, each, costs))
         }
     }
 }

@@ -21,8 +21,8 @@ struct Servers {
     all: Vec<DeferrableServer>,
     processors: usize,
     costs: Decisions,
-    /// Does something below them act on timers of its own?
-    has_timers: bool,
+    /// Why the number of decisions has no bound, if it has none.
+    unbounded: Option<Reason>,
 }
 
 pub(super) fn servers(
@@ -53,19 +53,14 @@ impl Servers {
     fn new(inputs: Inputs<'_>, group: &Group, reserved: &[Reserved]) -> Self {
         let mut costs = decisions(inputs, group.processors);
         let chain = group.processors as u64;
-        let mut has_timers = false;
+        let mut unbounded = None;
         for (unit, own) in group.units.iter().zip(reserved) {
-            has_timers |= !add_wakes(inputs, *unit, chain, &mut costs);
+            unbounded = unbounded.or(add_wakes(inputs, *unit, chain, &mut costs));
             costs.every(own.period, 2 * chain);
             costs.also(2 * chain);
         }
         let server = |own: &Reserved| DeferrableServer { budget: own.budget, period: own.period };
-        Servers {
-            all: reserved.iter().map(server).collect(),
-            processors: group.processors,
-            costs,
-            has_timers,
-        }
+        Servers { all: reserved.iter().map(server).collect(), processors: group.processors, costs, unbounded }
     }
 
     /// From the start of a period to the end of the budget of the server at `i`, and what it supplies.
@@ -75,8 +70,8 @@ impl Servers {
         if budget.is_zero() {
             return Err(Reason::BestEffort);
         }
-        if !self.costs.free() && self.has_timers {
-            return Err(Reason::UnboundedDecisions);
+        if let Some(reason) = self.unbounded.filter(|_| !self.costs.free()) {
+            return Err(reason);
         }
         if self.all.len() > GLOBAL_MAX {
             return Err(Reason::TooManyUnits);

@@ -71,7 +71,7 @@ fn by_urgency(
     }
     let mut more_urgent: Vec<Demand> = Vec::new();
     let mut surely: Vec<Demand> = Vec::new();
-    let mut has_timers = false;
+    let mut unbounded = None;
     let mut placed = Vec::new();
     for (unit, own) in units.into_iter().zip(reserved) {
         // Its budget comes back: it begins to run, or goes on.
@@ -80,13 +80,12 @@ fn by_urgency(
         if let Some(quantum) = servers::quantum(&policy.options).filter(|quantum| *quantum <= own.budget) {
             paid.quantum(quantum, inputs.host.overheads.decision);
         }
-        has_timers |= !add_starts(inputs, unit, &mut costs);
+        unbounded = unbounded.or(add_starts(inputs, unit, &mut costs));
         let obstacle = if !costs.free() && kind == ServerKind::Sporadic {
             Some(Reason::FragmentedBudget)
-        } else if !costs.free() && has_timers {
-            Some(Reason::UnboundedDecisions)
         } else {
-            has_one_refill.then_some(Reason::OneRefill)
+            let one_refill = has_one_refill.then_some(Reason::OneRefill);
+            unbounded.filter(|_| !costs.free()).or(one_refill)
         };
         let server = Server {
             budget: own.budget,

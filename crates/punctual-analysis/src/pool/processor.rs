@@ -14,11 +14,11 @@ use crate::reason::Reason;
 
 pub(super) fn fixed_priority(inputs: Inputs<'_>, units: &[UnitIx]) -> Findings {
     let mut costs = decisions(inputs, 1);
-    let has_timers = !units.iter().all(|unit| add_wakes(inputs, *unit, 1, &mut costs));
+    let unbounded = units.iter().find_map(|unit| add_wakes(inputs, *unit, 1, &mut costs));
     let unknown =
         |reason| Findings::unknown_below(inputs, units.iter().copied(), reason, Test::ResponseTimes);
-    match guest::ranked(inputs, units) {
-        Ok(_) if has_timers && !costs.free() => unknown(Reason::UnboundedDecisions),
+    let unbounded = unbounded.filter(|_| !costs.free());
+    match guest::ranked(inputs, units).and_then(|tasks| unbounded.map_or(Ok(tasks), Err)) {
         Ok(tasks) => {
             guest::ranked_processor(inputs, &tasks, &costs, &decisions_beside_kernels(inputs, units))
         }
