@@ -290,6 +290,7 @@ impl Answers {
                 .map(|(chain, bound)| of_chain(chain, bound))
                 .collect(),
             warnings: self.warnings.clone(),
+            remedies: Vec::new(),
         }
     }
 }

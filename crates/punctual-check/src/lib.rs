@@ -9,6 +9,9 @@
 //! The same for budgets: all vCPUs are busy from the start, and one that gets less than its budget in one of
 //! its periods is refuted.
 //!
+//! Where tasks of a vCPU with a budget stay without a guarantee, [`check`] also looks for a greater budget
+//! that settles it.
+//!
 //! The search is deterministic: the same host gives the same answers, whatever the machine. Hosts with
 //! networks are analysed only; when their packets come is no choice of a pattern.
 
@@ -17,6 +20,7 @@
 mod budgets;
 mod misses;
 pub mod patterns;
+mod remedies;
 mod tasks;
 
 use punctual_analysis::Answers;
@@ -24,7 +28,8 @@ use punctual_model::{Guarantees, Host};
 
 /// What holds on this host, as it is shown and written.
 pub fn check(host: &Host) -> Guarantees {
-    answers(host).guarantees(host)
+    let answers = answers(host);
+    Guarantees { remedies: remedies::remedies(host, &answers), ..answers.guarantees(host) }
 }
 
 /// What holds on this host.

@@ -1,7 +1,7 @@
 //! Counter-examples: published ones, and that every one that is found is one.
 
 use punctual_analysis::{Answer, Test};
-use punctual_check::answers;
+use punctual_check::{answers, check};
 use punctual_model::Host;
 use punctual_model::host::{Parent, Work};
 use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
@@ -110,4 +110,55 @@ fn best_effort_budgets_are_left_alone() {
     let spare = vm(&mut host, UnitParams { best_effort: true, ..UnitParams::default() });
     hog(&mut host, spare, 1);
     assert!(answers(&host).vcpus.values().all(|of| !matches!(of.answer, Answer::Refuted(_))));
+}
+
+/// The host with a remedy's budget.
+fn remedied(host: &Host, vcpu: &str, budget_ns: u64) -> Host {
+    let mut host = host.clone();
+    let vcpu = host.vcpus.iter_mut().find(|of| of.name == vcpu).expect("it is there");
+    vcpu.params.budget = Some(Duration::from_ns(budget_ns));
+    host
+}
+
+/// A task of 1.5 ms, due within the period of 10 ms of its deferrable server, is released just when the
+/// budget was used up: it waits for 10 ms less the budget, so the budget must be its cost.
+#[test]
+fn the_least_budget_that_settles_a_domain_is_found() {
+    let mut host = pooled(2, ms(1), exact("deferrable"));
+    let alone = vm(&mut host, server(ms(1), ms(10), 1));
+    let late = task(&mut host, alone, 1, Duration::from_us(1_500), ms(20));
+    set_deadline(&mut host, late, ms(10));
+    let remedies = check(&host).remedies;
+    assert_eq!(
+        remedies.iter().map(|of| (of.budget_now_ns, of.budget_ns)).collect::<Vec<_>>(),
+        [(1_000_000, 1_500_000)]
+    );
+    let less = remedied(&host, &remedies[0].vcpu, remedies[0].budget_ns - 10_000);
+    assert!(!check(&less).tasks[late].verdict.is_guaranteed());
+}
+
+#[test]
+fn with_a_remedy_its_tasks_are_guaranteed_and_nothing_is_lost() {
+    let mut tried = 0;
+    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_HOSTS").map_or(60, |text| text.parse().expect("a number"));
+    for case in 0..hosts {
+        let host = random_host(&mut Random::new((1 << 45) + case));
+        let before = check(&host);
+        for remedy in &before.remedies {
+            assert!(
+                remedy.budget_ns > remedy.budget_now_ns && remedy.budget_ns <= remedy.period_ns,
+                "{remedy:?}"
+            );
+            let domain = remedy.vcpu.rsplit_once('.').expect("DOMAIN.N").0;
+            let after = check(&remedied(&host, &remedy.vcpu, remedy.budget_ns));
+            for (before, after) in before.tasks.iter().zip(&after.tasks) {
+                let is_promised = before.verdict.is_guaranteed()
+                    || before.parent == domain && remedy.tasks.contains(&before.name);
+                assert!(after.verdict.is_guaranteed() || !is_promised, "{remedy:?}: {after:?}");
+            }
+            tried += 1;
+        }
+    }
+    println!("{tried} remedies");
+    assert!(tried > 0);
 }

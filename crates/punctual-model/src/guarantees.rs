@@ -24,6 +24,25 @@ pub struct Guarantees {
     /// In the host's order.
     #[serde(default)]
     pub warnings: Vec<Warning>,
+    /// Budgets with which more would be guaranteed, in the host's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
+}
+
+/// The least budget of one vCPU with which every task of its domain is guaranteed, and nothing that was
+/// guaranteed before is not. Everything else stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// The vCPU's name.
+    pub vcpu: String,
+    /// What it would need in every period, in ns.
+    pub budget_ns: u64,
+    /// What it has, in ns.
+    pub budget_now_ns: u64,
+    /// Its period, in ns.
+    pub period_ns: u64,
+    /// Names of the tasks that would be guaranteed and are not.
+    pub tasks: Vec<String>,
 }
 
 /// The answer to "does it hold?": a deadline, or a budget in every period.

@@ -1,5 +1,6 @@
 //! Numbers as people read them: three significant digits, a unit, and never "0" for what is not zero.
 
+use punctual_model::guarantees::Remedy;
 use punctual_sched::Duration;
 
 /// A duration with three significant digits, rounded to nearest: `850 us`, `12.3 ms`, `1.00 s`, `0`.
@@ -18,6 +19,14 @@ pub fn fmt_duration(duration: Duration) -> String {
         }
     }
     format!("{} s", fmt_count(ns / 1_000_000_000))
+}
+
+/// What a greater budget would do, after the name of its vCPU. The times are exact, as host files take them.
+pub fn fmt_remedy(remedy: &Remedy) -> String {
+    let [budget, now, period] =
+        [remedy.budget_ns, remedy.budget_now_ns, remedy.period_ns].map(Duration::from_ns);
+    let tasks = remedy.tasks.join(", ");
+    format!("with a budget of {budget} in every {period} (now {now}), {tasks} would be guaranteed")
 }
 
 /// A duration in ns, as [`fmt_duration`] shows it.

@@ -5,7 +5,7 @@ use crate::Column;
 use crate::format::fmt_duration;
 use crate::table::tests::{disturbed, results, under_linux, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
-use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
+use punctual_model::guarantees::{CounterExample, Remedy, TaskGuarantee, Verdict, Warning};
 use punctual_model::results::{Cause, JobStats, Source, TaskBlame};
 use punctual_model::{Guarantees, Results};
 
@@ -62,6 +62,13 @@ fn guarantees(of: Verdict) -> Guarantees {
         flows: Vec::new(),
         chains: Vec::new(),
         warnings: vec![Warning { about: "video.0".into(), text: "its period is <odd>".into() }],
+        remedies: vec![Remedy {
+            vcpu: "video.0".into(),
+            budget_ns: 7_040_000,
+            budget_now_ns: 6_000_000,
+            period_ns: 10_000_000,
+            tasks: vec!["task1".into()],
+        }],
     }
 }
 
@@ -280,6 +287,15 @@ fn the_same_results_are_the_same_bytes() {
 }
 
 #[test]
+fn a_budget_that_would_help_is_shown_as_it_is_written_in_a_host_file() {
+    let columns = [column("a", results("rtds", 24))];
+    let guarantees = guarantees(Verdict::Unknown { why: "no test".into() });
+    let text = words(&render(&Page { guarantees: Some(&guarantees), ..page(&columns) }));
+    let expected = "video.0 : with a budget of 7040us in every 10ms (now 6ms), task1 would be guaranteed";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn names_from_files_stay_text() {
     const EVIL: &str = "</script><img src=x onerror=alert(1)>'\"&\u{7}\u{2028}";
     let mut results = results("rtds", 24);
@@ -298,6 +314,8 @@ fn names_from_files_stay_text() {
     timeline.rows[1].group = EVIL.into();
     let mut guarantees = guarantees(Verdict::Unknown { why: EVIL.into() });
     guarantees.warnings[0].about = EVIL.into();
+    guarantees.remedies[0].vcpu = EVIL.into();
+    guarantees.remedies[0].tasks[0] = EVIL.into();
     for task in &mut guarantees.tasks {
         (task.parent, task.name) = (EVIL.into(), EVIL.into());
     }

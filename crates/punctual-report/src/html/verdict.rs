@@ -9,7 +9,7 @@ use super::markup::{Cell, Section, Table, details};
 use super::page::Page;
 use crate::Column;
 use crate::disturbance;
-use crate::format::{fmt_count, fmt_ns, fmt_share};
+use crate::format::{fmt_count, fmt_ns, fmt_remedy, fmt_share};
 use crate::headline::{Headline, headline, total};
 
 /// More warnings than these are folded: the verdict is what this section is about.
@@ -134,7 +134,9 @@ pub(super) fn section(page: &Page<'_>) -> Section {
     Section::new(
         "verdict",
         "Verdict",
-        html! { (disturbances(page)) (banner(page)) (unmeasured(page)) (table) (warnings(page)) },
+        html! {
+            (disturbances(page)) (banner(page)) (unmeasured(page)) (table) (remedies(page)) (warnings(page))
+        },
     )
 }
 
@@ -351,6 +353,19 @@ fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
         table.row(name, cells);
     }
     table
+}
+
+/// Budgets that would settle what is not guaranteed.
+fn remedies(page: &Page<'_>) -> Markup {
+    let remedies = page.guarantees.map_or(&[][..], |guarantees| &guarantees.remedies);
+    html! {
+        @if !remedies.is_empty() {
+            h3 { "What would help" @if remedies.len() > 1 { ", each by itself" } }
+            ul.notes {
+                @for remedy in remedies { li { strong { (remedy.vcpu) } ": " (fmt_remedy(remedy)) } }
+            }
+        }
+    }
 }
 
 fn warnings(page: &Page<'_>) -> Markup {

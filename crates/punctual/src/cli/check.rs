@@ -8,10 +8,10 @@ use punctual_check::check;
 use punctual_host_stack::bounds::{BoundPart, ResponseBound, response_bound};
 use punctual_host_stack::inversions::inversions;
 use punctual_host_stack::{HostStack, Load, Server};
-use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
+use punctual_model::guarantees::{Latency, Remedy, TaskGuarantee, Verdict};
 use punctual_model::live::Backend;
 use punctual_model::{AnyHost, Guarantees, Host};
-use punctual_report::format::fmt_duration;
+use punctual_report::format::{fmt_duration, fmt_remedy};
 use punctual_report::table;
 use punctual_sched::Duration;
 use serde::Serialize;
@@ -160,6 +160,10 @@ fn text(guarantees: &Guarantees, colour: bool) -> String {
         out += &part;
         out.push('\n');
     }
+    if !guarantees.remedies.is_empty() {
+        out += &remedies(guarantees);
+        out.push('\n');
+    }
     for warning in &guarantees.warnings {
         out += &wrapped("", "  ", &format!("warning: {}: {}", warning.about, warning.text));
     }
@@ -268,6 +272,14 @@ fn budgets(guarantees: &Guarantees, colour: bool) -> String {
         text += &wrapped("  ", "    ", &format!("{}: {why}", vcpu.name));
     }
     text
+}
+
+/// Budgets that would settle what is open, each by itself.
+fn remedies(guarantees: &Guarantees) -> String {
+    let line = |remedy: &Remedy| wrapped("  ", "    ", &format!("{}: {}", remedy.vcpu, fmt_remedy(remedy)));
+    let each = if guarantees.remedies.len() > 1 { ", each by itself" } else { "" };
+    let lines: String = guarantees.remedies.iter().map(line).collect();
+    format!("What would help{each}\n{lines}")
 }
 
 fn flows(guarantees: &Guarantees, colour: bool) -> Option<String> {

@@ -345,6 +345,7 @@ fn guarantees(host: &AnyHost) -> Guarantees {
             flows: Vec::new(),
             chains: Vec::new(),
             warnings: Vec::new(),
+            remedies: Vec::new(),
         },
     }
 }
