@@ -171,6 +171,39 @@ fn a_sweep_in_csv_has_a_line_per_point_that_equals_the_simulation_of_that_point(
 }
 
 #[test]
+fn schedulability_in_a_sweep_is_what_check_says_of_each_seed_and_simulates_nothing() {
+    let shared = ["--policy", "rtds", "--duration", "1000000s", "--set", "domain.*.generate.tasks=2"];
+    let set = "domain.*.generate.load=40%";
+    let grid = ["sweep", FIVE, "--vary", set, "--runs", "2", "--csv"];
+    let metrics = ["--metric", "schedulable,guaranteed,refuted,weighted-schedulable"];
+    let csv = stdout(&[&grid[..], &shared, &metrics].concat());
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let header = reader.headers().expect("a header").clone();
+    let columns: Vec<&str> = header.iter().skip(5).collect();
+    let expected = ["guaranteed_ppm", "refuted_ppm", "schedulable_ppm", "weighted_schedulable_ppm"];
+    assert_eq!(columns, expected);
+    let line = reader.records().next().expect("a point").expect("a line");
+    let (mut tasks, mut guaranteed, mut refuted, mut schedulable) = (0, 0, 0, 0);
+    for seed in ["1", "2"] {
+        let check = ["check", FIVE, "--set", set, "--seed", seed, "--json"];
+        let output = punctual(&[&check[..], &shared].concat()).output().expect("it starts");
+        let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let of = |verdict| {
+            let all = said["tasks"].as_array().expect("tasks");
+            all.iter().filter(|task| task["verdict"] == verdict).count() as u64
+        };
+        tasks += said["tasks"].as_array().expect("tasks").len() as u64;
+        guaranteed += of("guaranteed");
+        refuted += of("not-guaranteed");
+        schedulable += u64::from(output.status.code() == Some(0));
+    }
+    let ppm = |part: u64, whole: u64| ((part * 1_000_000 + whole / 2) / whole).to_string();
+    assert_eq!(line[5], ppm(guaranteed, tasks));
+    assert_eq!(line[6], ppm(refuted, tasks));
+    assert_eq!(line[7], ppm(schedulable, 2));
+}
+
+#[test]
 fn the_jobs_file_agrees_with_the_results() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("jobs.csv");

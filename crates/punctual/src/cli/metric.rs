@@ -1,11 +1,15 @@
-//! One number out of results, for sweeps.
+//! One number out of results, or of what the analysis says, for sweeps.
 
 use clap::ValueEnum;
+use punctual_model::guarantees::Guarantees;
+use punctual_model::host::{Arrival, Host, Task, Work};
 use punctual_model::results::{JobStats, ProcessorResult, Results};
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
+use serde::Serialize;
 
-/// What a sweep can show in its tables, over all tasks or processors of the host.
+/// What a sweep can show in its tables, over all tasks or processors of the host. The last ones are of the
+/// analysis ([`Metric::is_analysed`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Metric {
     /// Share of the jobs due that missed their deadline.
@@ -38,6 +42,85 @@ pub(super) enum Metric {
     Migrations,
     /// How often a budget was used up.
     Exhaustions,
+    /// Share of the runs in which no job missed its deadline.
+    NoMiss,
+    /// Share of the tasks whose deadlines `check` guarantees.
+    Guaranteed,
+    /// Share of the tasks whose deadlines `check` refutes.
+    Refuted,
+    /// Share of the runs in which `check` guarantees every deadline (schedulability ratio).
+    Schedulable,
+    /// The same, each run weighted by the utilization of its tasks (weighted schedulability; Bastoni,
+    /// Brandenburg, Anderson, OSPERT 2010).
+    WeightedSchedulable,
+}
+
+/// What `check` says about the runs of a point.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Analysed {
+    runs: u64,
+    schedulable: u64,
+    /// Tasks with deadlines.
+    tasks: u64,
+    guaranteed: u64,
+    refuted: u64,
+    utilization_ppm: u64,
+    schedulable_utilization_ppm: u64,
+}
+
+impl Analysed {
+    /// One run: what `check` says about the host.
+    pub(super) fn of(host: &Host, guarantees: &Guarantees) -> Self {
+        let tasks = &guarantees.tasks;
+        let guaranteed = tasks.iter().filter(|task| task.verdict.is_guaranteed()).count() as u64;
+        let is_schedulable = guaranteed == tasks.len() as u64
+            && guarantees.chains.iter().all(|chain| chain.verdict.is_guaranteed());
+        let utilization_ppm = utilization_ppm(host);
+        Analysed {
+            runs: 1,
+            schedulable: is_schedulable.into(),
+            tasks: tasks.len() as u64,
+            guaranteed,
+            refuted: tasks.iter().filter(|task| task.verdict.is_refuted()).count() as u64,
+            utilization_ppm,
+            schedulable_utilization_ppm: utilization_ppm * u64::from(is_schedulable),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Analysed) {
+        self.runs += other.runs;
+        self.schedulable += other.schedulable;
+        self.tasks += other.tasks;
+        self.guaranteed += other.guaranteed;
+        self.refuted += other.refuted;
+        self.utilization_ppm += other.utilization_ppm;
+        self.schedulable_utilization_ppm += other.schedulable_utilization_ppm;
+    }
+
+    /// The value of a metric of the analysis.
+    pub(super) fn value(&self, metric: Metric) -> Option<Value> {
+        let (part, whole) = match metric {
+            Metric::Guaranteed => (self.guaranteed, self.tasks),
+            Metric::Refuted => (self.refuted, self.tasks),
+            Metric::Schedulable => (self.schedulable, self.runs),
+            Metric::WeightedSchedulable => (self.schedulable_utilization_ppm, self.utilization_ppm),
+            _ => return None,
+        };
+        Some(Value::Share(part, whole))
+    }
+}
+
+/// What the host's tasks ask for at most, in parts of a million of a processor.
+fn utilization_ppm(host: &Host) -> u64 {
+    let of_task = |task: &Task| match task.work {
+        Work::Jobs { arrival, cost, .. } => {
+            let (Arrival::Periodic { period: separation, .. } | Arrival::Sporadic { separation, .. }) =
+                arrival;
+            (u128::from(cost.max.as_ns()) * 1_000_000 / u128::from(separation.as_ns().max(1))) as u64
+        }
+        Work::Served { .. } | Work::Hog { .. } => 0,
+    };
+    host.tasks.iter().map(of_task).sum()
 }
 
 /// A metric's value, exact.
@@ -71,8 +154,13 @@ impl Metric {
         self.value(&JobStats::default(), &[], [0; 4])
     }
 
-    /// Its value in `results`.
-    pub(super) fn of(self, results: &Results) -> Value {
+    /// Is it the analysis that tells it, not a simulation?
+    pub(super) fn is_analysed(self) -> bool {
+        Analysed::default().value(self).is_some()
+    }
+
+    /// Its value in `results`, of this many runs of which so many missed nothing.
+    pub(super) fn of(self, results: &Results, without_miss: u64) -> Value {
         let mut jobs = JobStats::default();
         results.pools.iter().for_each(|pool| jobs.merge(&pool.jobs));
         // A host with `host_stack` has no pools and no tasks: its jobs are the requests.
@@ -85,7 +173,10 @@ impl Metric {
             let more = [p.decisions, p.context_switches, p.migrations, p.exhaustions].map(measured);
             std::array::from_fn(|i| sums[i] + more[i])
         });
-        self.value(&jobs, &results.processors, counts)
+        match self {
+            Metric::NoMiss => Value::Share(without_miss, results.runs.into()),
+            _ => self.value(&jobs, &results.processors, counts),
+        }
     }
 
     fn value(self, jobs: &JobStats, processors: &[ProcessorResult], counts: [u64; 4]) -> Value {
@@ -109,6 +200,11 @@ impl Metric {
             Metric::ContextSwitches => Value::Count(context_switches),
             Metric::Migrations => Value::Count(migrations),
             Metric::Exhaustions => Value::Count(exhaustions),
+            Metric::NoMiss
+            | Metric::Guaranteed
+            | Metric::Refuted
+            | Metric::Schedulable
+            | Metric::WeightedSchedulable => Value::Share(0, 0),
         }
     }
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
-use punctual_model::Results;
 use punctual_model::file::{Errors, Overrides};
 use punctual_model::results::JobStats;
+use punctual_model::{AnyHost, Results};
 use punctual_report::table;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::error::Error;
 use super::grid::{self, Axis};
 use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
-use super::metric::{self, Metric};
+use super::metric::{self, Analysed, Metric};
 use super::output::Ui;
 use super::sim::simulate;
 use super::{exit, interrupt};
@@ -32,16 +32,19 @@ const POLICY: &str = "policy";
 const DEFAULT_COLUMNS: [Metric; 4] =
     [Metric::MissRatio, Metric::P50Response, Metric::P99Response, Metric::MaxResponse];
 
-/// Simulate a grid of parameters, on all cores.
+/// Simulate or analyse a grid of parameters, on all cores.
 ///
 /// Every combination of the values given with --vary and --policy is simulated. Tables show a metric over
-/// all tasks of the host, the last dimension from left to right; --csv and --json have every metric. The
-/// output does not depend on the number of threads. Ctrl-C prints the points that are finished.
+/// all tasks of the host, the last dimension from left to right; --csv and --json have every metric of a
+/// simulation. The metrics guaranteed, refuted, schedulable and weighted-schedulable are what `punctual
+/// check` says of each run; with these alone nothing is simulated. The output does not depend on the number
+/// of threads. Ctrl-C prints the points that are finished.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sweep host.toml --vary domain.video.budget=1ms..5ms:1ms\n  \
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --policy all --runs 10\n  \
     punctual sweep host.toml --vary seed=1..9:1 --vary duration=1s,10s --metric p99-response\n  \
+    punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --metric schedulable\n  \
     punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv")]
 pub(super) struct Args {
     /// The host file; `-` reads standard input.
@@ -104,23 +107,58 @@ struct Measured {
     runs: u32,
     released: u64,
     due: u64,
-    /// In the order of the variants of [`Metric`].
-    values: Vec<metric::Value>,
+    /// In the order of the variants of [`Metric`]; `None` where nothing tells it.
+    values: Vec<Option<metric::Value>>,
+    analysed: Option<Analysed>,
     /// Only for `--json`: distributions take their room.
     results: Option<Results>,
 }
 
 impl Measured {
-    fn new(results: Results, keep: bool) -> Self {
+    fn new(run: Run, keep: bool) -> Self {
+        let Run { runs, without_miss, results, analysed } = run;
         let mut jobs = JobStats::default();
-        results.pools.iter().for_each(|pool| jobs.merge(&pool.jobs));
+        results.iter().flat_map(|results| &results.pools).for_each(|pool| jobs.merge(&pool.jobs));
+        let value = |metric: &Metric| {
+            if metric.is_analysed() {
+                analysed.and_then(|analysed| analysed.value(*metric))
+            } else {
+                results.as_ref().map(|results| metric.of(results, without_miss))
+            }
+        };
         Measured {
-            runs: results.runs,
+            runs,
             released: jobs.released,
             due: jobs.due,
-            values: Metric::value_variants().iter().map(|m| m.of(&results)).collect(),
-            results: keep.then_some(results),
+            values: Metric::value_variants().iter().map(value).collect(),
+            analysed,
+            results: results.filter(|_| keep),
         }
+    }
+}
+
+/// One run of a point, or several merged.
+struct Run {
+    runs: u32,
+    /// So many of them missed no deadline.
+    without_miss: u64,
+    /// Unless nothing is simulated.
+    results: Option<Results>,
+    /// If a metric asks for it.
+    analysed: Option<Analysed>,
+}
+
+impl Run {
+    fn merge(&mut self, other: Run) -> Result<(), Error> {
+        self.runs += other.runs;
+        self.without_miss += other.without_miss;
+        if let (Some(results), Some(more)) = (&mut self.results, &other.results) {
+            results.merge(more).map_err(Error::usage)?;
+        }
+        if let (Some(analysed), Some(more)) = (&mut self.analysed, &other.analysed) {
+            analysed.merge(more);
+        }
+        Ok(())
     }
 }
 
@@ -253,39 +291,59 @@ impl<'a> Grid<'a> {
             Err(_) if self.lenient() => return Ok(Outcome::Invalid),
             Err(errors) => return Err(errors.into()),
         };
-        let mut merged: Option<Results> = None;
+        let mut merged: Option<Run> = None;
         for chunk in (0..self.args.runs).collect::<Vec<_>>().chunks(CHUNK) {
-            let simulate =
-                |&run: &u32| self.simulate_run(&overrides, first.seed().saturating_add(run.into()), bar);
+            let simulate = |&run: &u32| self.run(&overrides, first.seed().saturating_add(run.into()), bar);
             let runs: Vec<_> = chunk.par_iter().with_max_len(1).map(simulate).collect();
-            for results in runs {
-                match (results?, &mut merged) {
+            for run in runs {
+                match (run?, &mut merged) {
                     (None, _) => return Ok(Outcome::Unfinished),
-                    (Some(results), Some(sum)) => {
-                        sum.merge(&results).map_err(Error::usage)?;
-                    }
-                    (results, none) => *none = results,
+                    (Some(run), Some(sum)) => sum.merge(run)?,
+                    (run, none) => *none = run,
                 }
             }
         }
-        let measured = merged.map(|results| Box::new(Measured::new(results, self.args.json)));
+        let measured = merged.map(|run| Box::new(Measured::new(run, self.args.json)));
         Ok(measured.map_or(Outcome::Unfinished, Outcome::Done))
     }
 
     /// One run; `None` when the program was interrupted before.
-    fn simulate_run(
-        &self,
-        overrides: &Overrides,
-        seed: u64,
-        bar: &ProgressBar,
-    ) -> Result<Option<Results>, Error> {
+    fn run(&self, overrides: &Overrides, seed: u64, bar: &ProgressBar) -> Result<Option<Run>, Error> {
         if interrupt::stopped() {
             return Ok(None);
         }
         let host = self.file.any_host(&Overrides { seed: Some(seed), ..overrides.clone() })?;
-        let results = simulate(&host)?;
+        let results = self.simulates().then(|| simulate(&host)).transpose()?;
+        let missed = results.iter().flat_map(|results| &results.pools).map(|pool| pool.jobs.missed);
+        let without_miss = u64::from(missed.sum::<u64>() == 0);
+        let analysed = match &host {
+            AnyHost::Pools(host) if self.analyses() => {
+                // The search for counter-examples guarantees nothing more, and takes most of the time.
+                let searches = self.args.metric.contains(&Metric::Refuted);
+                let answers = if searches { punctual_check::answers } else { punctual_analysis::answers };
+                Some(Analysed::of(host, &answers(host).guarantees(host)))
+            }
+            _ => None,
+        };
         bar.inc(1);
-        Ok(Some(results))
+        Ok(Some(Run { runs: 1, without_miss, results, analysed }))
+    }
+
+    /// Does a metric ask for a simulation?
+    fn simulates(&self) -> bool {
+        !self.analyses() || self.args.metric.iter().any(|metric| !metric.is_analysed())
+    }
+
+    /// Does a metric ask for the analysis?
+    fn analyses(&self) -> bool {
+        self.args.metric.iter().any(|metric| metric.is_analysed())
+    }
+
+    /// The metrics of CSV, by the sources that are asked for.
+    fn columns(&self) -> impl Iterator<Item = Metric> {
+        let (simulates, analyses) = (self.simulates(), self.analyses());
+        let metrics = Metric::value_variants().iter().copied();
+        metrics.filter(move |metric| if metric.is_analysed() { analyses } else { simulates })
     }
 
     // ---- output -------------------------------------------------------------------------------------
@@ -326,13 +384,16 @@ impl<'a> Grid<'a> {
         let mut out = csv::Writer::from_writer(Vec::new());
         let keys = self.dimensions.iter().map(|d| d.key.clone());
         let header = keys.chain(["runs", "jobs_released", "jobs_due"].map(String::from));
-        let columns = Metric::value_variants().iter().map(|m| m.column());
+        let columns = self.columns().map(Metric::column);
         out.write_record(header.chain(columns)).map_err(std::io::Error::from)?;
         for (point, outcome) in outcomes.iter().enumerate() {
             let Outcome::Done(measured) = outcome else { continue };
             let values = self.values(point).into_iter().map(String::from);
             let counts = [measured.runs.to_string(), measured.released.to_string(), measured.due.to_string()];
-            let exact = measured.values.iter().map(|v| v.exact().map_or_else(String::new, |n| n.to_string()));
+            let exact = self.columns().map(|metric| {
+                let value = measured.values[metric as usize].and_then(metric::Value::exact);
+                value.map_or_else(String::new, |n| n.to_string())
+            });
             out.write_record(values.chain(counts).chain(exact)).map_err(std::io::Error::from)?;
         }
         let bytes = out.into_inner().map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -340,13 +401,15 @@ impl<'a> Grid<'a> {
     }
 
     fn json<'g>(&'g self, outcomes: &'g [Outcome]) -> SweepJson<'g> {
+        let measured = |outcome: &'g Outcome| match outcome {
+            Outcome::Done(measured) => Some(measured),
+            Outcome::Invalid | Outcome::Unfinished => None,
+        };
         let points = outcomes.iter().enumerate().map(|(point, outcome)| PointJson {
             values: self.values(point),
             state: outcome.state(),
-            results: match outcome {
-                Outcome::Done(measured) => measured.results.as_ref(),
-                _ => None,
-            },
+            analysis: measured(outcome).and_then(|measured| measured.analysed),
+            results: measured(outcome).and_then(|measured| measured.results.as_ref()),
         });
         SweepJson {
             format: "punctual-sweep",
@@ -364,7 +427,9 @@ fn refs(texts: &[String]) -> Vec<&str> {
 impl Outcome {
     fn show(&self, metric: Metric) -> String {
         match self {
-            Outcome::Done(measured) => measured.values[metric as usize].show(),
+            Outcome::Done(measured) => {
+                measured.values[metric as usize].map_or_else(|| "-".into(), metric::Value::show)
+            }
             Outcome::Invalid => "invalid".into(),
             Outcome::Unfinished => "unfinished".into(),
         }
@@ -394,5 +459,8 @@ struct SweepJson<'g> {
 struct PointJson<'g> {
     values: Vec<&'g str>,
     state: &'static str,
+    /// If a metric asks for the analysis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    analysis: Option<Analysed>,
     results: Option<&'g Results>,
 }
