@@ -15,6 +15,98 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// A virtual machine monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Monitor {
+    /// QEMU, also as `kvm` or `qemu-kvm`.
+    Qemu,
+    /// Firecracker.
+    Firecracker,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+}
+
+impl Monitor {
+    /// A word for it, as tables and JSON show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Monitor::Qemu => "qemu",
+            Monitor::Firecracker => "firecracker",
+            Monitor::CloudHypervisor => "cloud-hypervisor",
+        }
+    }
+
+    /// The monitor that is started under this name, `argv[0]`; the directory does not matter.
+    pub fn of_program(program: &[u8]) -> Option<Monitor> {
+        let file = program.rsplit(|&byte| byte == b'/').next().unwrap_or(program);
+        match file {
+            b"kvm" | b"qemu-kvm" | b"qemu" => Some(Monitor::Qemu),
+            _ if file.starts_with(b"qemu-system-") => Some(Monitor::Qemu),
+            _ if file.starts_with(b"firecracker") => Some(Monitor::Firecracker),
+            _ if file.starts_with(b"cloud-hypervisor") => Some(Monitor::CloudHypervisor),
+            _ => None,
+        }
+    }
+}
+
+/// What the command line of a monitor says about its VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmProcess {
+    /// The program.
+    pub monitor: Monitor,
+    /// The VM's name: QEMU's `-name`, Firecracker's `--id`, the file name of Cloud Hypervisor's
+    /// `--api-socket` without its ending.
+    pub name: Option<String>,
+    /// QEMU's `-uuid`, in lower case.
+    pub uuid: Option<String>,
+}
+
+impl VmProcess {
+    /// Reads the text of `/proc/PID/cmdline`; `None` for a program that is no monitor.
+    pub fn parse(command_line: &[u8]) -> Option<VmProcess> {
+        let arguments: Vec<&[u8]> = command_line.split(|&byte| byte == 0).collect();
+        let monitor = Monitor::of_program(arguments.first()?)?;
+        let name = match monitor {
+            Monitor::Qemu => value_of(&arguments, &["-name", "--name"]).and_then(|value| qemu_name(&value)),
+            Monitor::Firecracker => value_of(&arguments, &["--id"]),
+            Monitor::CloudHypervisor => value_of(&arguments, &["--api-socket"]).and_then(|value| {
+                let path = value.split(',').find_map(|part| part.strip_prefix("path=")).unwrap_or(&value);
+                Some(Path::new(path).file_stem()?.to_string_lossy().into_owned())
+            }),
+        };
+        let uuid = match monitor {
+            Monitor::Qemu => value_of(&arguments, &["-uuid", "--uuid"]).map(|uuid| uuid.to_ascii_lowercase()),
+            Monitor::Firecracker | Monitor::CloudHypervisor => None,
+        };
+        Some(VmProcess { monitor, name: name.filter(|name| !name.is_empty()), uuid })
+    }
+}
+
+/// The argument after the first of these options, or after its `=`.
+fn value_of(arguments: &[&[u8]], options: &[&str]) -> Option<String> {
+    let mut rest = arguments.iter().map(|argument| String::from_utf8_lossy(argument));
+    while let Some(argument) = rest.next() {
+        if options.contains(&&*argument) {
+            return rest.next().map(|value| value.into_owned());
+        }
+        let inline = options.iter().filter(|option| option.starts_with("--"));
+        if let Some(value) =
+            inline.filter_map(|option| argument.strip_prefix(option)?.strip_prefix('=')).next()
+        {
+            return Some(value.to_owned());
+        }
+    }
+    None
+}
+
+/// The name in the value of QEMU's `-name`.
+fn qemu_name(value: &str) -> Option<String> {
+    let mut parts = value.split(',');
+    let name =
+        parts.find_map(|part| part.strip_prefix("guest=").or_else(|| (!part.contains('=')).then_some(part)));
+    name.map(str::to_owned)
+}
+
 /// What a thread of a monitor does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -77,7 +169,7 @@ pub fn role_of(name: &str, pid: u32, leads: bool) -> Role {
         "ALL CPUs/TCG" => Role::Vcpu(0),
         "call_rcu" => Role::Rcu,
         "worker" => Role::Io,
-        _ if name == format!("vhost-{pid}") => Role::Vhost,
+        _ if vhost_owner(name) == Some(pid) => Role::Vhost,
         _ if leads => Role::MainLoop,
         // QEMU creates its RCU thread before it reads the option to name threads, so the thread has the
         // program's name.
@@ -129,12 +221,18 @@ pub fn shown_name(proc: &Path, tid: u32, name: &str) -> String {
 /// The vhost workers of process `pid` that are kernel threads of their own (before Linux 6.4).
 pub fn vhost_kernel_threads(proc: &Path, pid: u32) -> Vec<Thread> {
     let name = format!("vhost-{pid}");
+    let serves = |comm: &str| vhost_owner(comm.trim_end()) == Some(pid);
     let mut threads: Vec<Thread> = processes(proc)
-        .filter(|(_, path)| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+        .filter(|(_, path)| fs::read_to_string(path.join("comm")).is_ok_and(|comm| serves(&comm)))
         .map(|(tid, _)| Thread { tid, name: name.clone(), role: Role::Vhost })
         .collect();
     threads.sort_by_key(|thread| thread.tid);
     threads
+}
+
+/// The process that a vhost worker with this name serves.
+pub fn vhost_owner(name: &str) -> Option<u32> {
+    name.strip_prefix("vhost-")?.parse().ok()
 }
 
 /// Why no process was found for the name of a VM.
@@ -240,13 +338,8 @@ fn pid_of_libvirt(run: &Path, name: &str, owners: &[u32]) -> Option<u32> {
 /// The name that the command line of process `pid` gives its VM (QEMU's `-name`).
 pub fn vm_name(proc: &Path, pid: u32) -> Option<String> {
     let line = fs::read(proc.join(pid.to_string()).join("cmdline")).ok()?;
-    let mut arguments = line.split(|&byte| byte == 0).map(String::from_utf8_lossy);
-    arguments.find(|argument| argument == "-name" || argument == "--name")?;
-    let value = arguments.next()?;
-    let name = value
-        .split(',')
-        .find_map(|part| part.strip_prefix("guest=").or_else(|| (!part.contains('=')).then_some(part)))?;
-    Some(name.to_owned())
+    let arguments: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+    value_of(&arguments, &["-name", "--name"]).and_then(|value| qemu_name(&value))
 }
 
 /// The process that thread `tid` belongs to.
@@ -324,6 +417,37 @@ mod tests {
         }
         assert_eq!(role_of("qemu-system-x86", 40, true), Role::MainLoop);
         assert_eq!(role_of("firecracker", 40, true), Role::MainLoop);
+    }
+
+    #[test]
+    fn a_command_line_tells_monitor_name_and_uuid() {
+        let parse = |line: &str| VmProcess::parse(line.replace(' ', "\0").as_bytes());
+        let vm = |monitor, name: Option<&str>, uuid: Option<&str>| {
+            Some(VmProcess { monitor, name: name.map(Into::into), uuid: uuid.map(Into::into) })
+        };
+        for (line, expected) in [
+            (
+                "/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -uuid C7A5 -m 1",
+                vm(Monitor::Qemu, Some("web"), Some("c7a5")),
+            ),
+            ("kvm -id 100 -name web,debug-threads=on", vm(Monitor::Qemu, Some("web"), None)),
+            ("qemu-system-arm -m 1 -name", vm(Monitor::Qemu, None, None)),
+            ("/srv/firecracker-v1.7 --id fc-1 --api-sock a", vm(Monitor::Firecracker, Some("fc-1"), None)),
+            ("firecracker --id=fc-2", vm(Monitor::Firecracker, Some("fc-2"), None)),
+            (
+                "cloud-hypervisor --api-socket path=/run/ch/db.sock",
+                vm(Monitor::CloudHypervisor, Some("db"), None),
+            ),
+            ("find / -name qemu", None),
+            ("qemu-img create -name x", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(line), expected, "{line}");
+        }
+        assert_eq!(
+            VmProcess::parse(b"qemu-system-x\0-name\0\xff\0").and_then(|vm| vm.name).as_deref(),
+            Some("\u{fffd}")
+        );
     }
 
     #[test]

@@ -12,3 +12,4 @@ pub mod socket;
 pub mod stack;
 pub mod switches;
 pub mod tsc;
+pub mod users;

@@ -10,6 +10,7 @@ use std::fs::{self, Metadata, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use punctual_linux::os::users::group_id;
 use punctual_model::network::Network;
 use punctual_model::text::printable;
 
@@ -99,12 +100,7 @@ fn failed(what: &str, path: &Path, error: &std::io::Error) -> ServeError {
 impl Group {
     /// The group of this name in `groups` (normally `/etc/group`).
     fn find(name: &str, groups: &Path) -> Result<Group, ServeError> {
-        let text = fs::read_to_string(groups).map_err(|error| failed("read", groups, &error))?;
-        let id = |line: &str| {
-            let mut fields = line.split(':');
-            (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
-        };
-        match text.lines().find_map(id) {
+        match group_id(name, groups).map_err(|error| failed("read", groups, &error))? {
             Some(id) => Ok(Group { name: name.to_owned(), id }),
             None => {
                 let groups = groups.display();
