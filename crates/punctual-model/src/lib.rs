@@ -20,6 +20,7 @@ pub mod live;
 pub mod network;
 pub mod results;
 mod schema;
+pub mod service;
 pub mod sockets;
 pub mod text;
 pub mod trace;

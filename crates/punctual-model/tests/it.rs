@@ -8,4 +8,5 @@ mod import;
 mod malformed;
 mod meaning;
 mod schema;
+mod service;
 mod xen;

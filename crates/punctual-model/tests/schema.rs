@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use punctual_model::AnyHost;
-use punctual_model::file::{Overrides, parse, schema, to_toml, update_reference};
+use punctual_model::file::{Overrides, parse, schema, to_toml, update_reference, update_service_reference};
 use punctual_sched::registry::OptionValue;
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
@@ -54,6 +54,8 @@ fn the_checked_in_schema_is_fresh() {
 fn the_checked_in_reference_is_fresh() {
     let text = std::fs::read_to_string(root().join("docs/host-file.md")).unwrap();
     assert!(update_reference(&text).unwrap() == text, "docs/host-file.md {REGENERATE}");
+    let text = std::fs::read_to_string(root().join("docs/service.md")).expect("the page of the service");
+    assert!(update_service_reference(&text).unwrap() == text, "docs/service.md {REGENERATE}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::host::read::host;
 use super::host_stack::HOST_STACK;
 use super::overrides::Overrides;
 use super::source::Place;
-use super::tree;
+use super::tree::{self, Table};
 use crate::any_host::AnyHost;
 use crate::host::Host;
 
@@ -106,33 +106,7 @@ struct Document {
 impl Document {
     fn read(text: &str, file_name: &str, overrides: &Overrides) -> Result<Document, Errors> {
         let mut errors = Errors::in_file(file_name, text);
-        let (document, syntax_errors) = DeTable::parse_recoverable(text);
-        let mut before: Option<usize> = None;
-        for e in &syntax_errors {
-            let range = errors.sources()[0].whole_characters(e.span().unwrap_or(0..0));
-            let line = line_of(text, range.start);
-            // The rest of a line, and the keys below a header that is there twice, are consequences.
-            let is_consequence = before.is_some_and(|before| {
-                before == line
-                    || is_header(text, before) && e.message() == DUPLICATE && !is_header(text, line)
-            });
-            if is_consequence {
-                continue;
-            }
-            before = Some(line);
-            let (message, expected) = match e.message() {
-                DUPLICATE => duplicate(text, range.clone()),
-                message => {
-                    let (message, expected) = syntax_error(message, &text[range.clone()]);
-                    (format!("invalid TOML: {message}"), expected)
-                }
-            };
-            errors.add(Place::new(0, range), message, expected);
-        }
-        if !syntax_errors.is_empty() {
-            return Err(errors.sorted());
-        }
-        let mut root = tree::table(document.into_inner(), 0, 0);
+        let Some(mut root) = read_tree(text, 0, &mut errors) else { return Err(errors.sorted()) };
         overrides.apply(&mut root, &mut errors);
         match host(&root, file_name, &mut errors) {
             Some(host) if errors.count() == 0 => {
@@ -150,8 +124,35 @@ impl Document {
     }
 }
 
+/// The document in text number `source`. `None` when it is no TOML; what is wrong is added to the errors.
+pub(super) fn read_tree(text: &str, source: usize, errors: &mut Errors) -> Option<Table> {
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    let mut before: Option<usize> = None;
+    for e in &syntax_errors {
+        let range = errors.sources()[source].whole_characters(e.span().unwrap_or(0..0));
+        let line = line_of(text, range.start);
+        // The rest of a line, and the keys below a header that is there twice, are consequences.
+        let is_consequence = before.is_some_and(|before| {
+            before == line || is_header(text, before) && e.message() == DUPLICATE && !is_header(text, line)
+        });
+        if is_consequence {
+            continue;
+        }
+        before = Some(line);
+        let (message, expected) = match e.message() {
+            DUPLICATE => duplicate(text, range.clone()),
+            message => {
+                let (message, expected) = syntax_error(message, &text[range.clone()]);
+                (format!("invalid TOML: {message}"), expected)
+            }
+        };
+        errors.add(Place::new(source, range), message, expected);
+    }
+    syntax_errors.is_empty().then(|| tree::table(document.into_inner(), source, 0))
+}
+
 /// The text of a file that is not too long.
-fn as_text<'b>(bytes: &'b [u8], file_name: &str) -> Result<&'b str, Errors> {
+pub(super) fn as_text<'b>(bytes: &'b [u8], file_name: &str) -> Result<&'b str, Errors> {
     if bytes.len() as u64 > BYTES_MAX {
         let message = format!("{file_name} is longer than {} MiB", BYTES_MAX >> 20);
         return Err(Errors::unreadable(file_name, message, "expected a host file"));

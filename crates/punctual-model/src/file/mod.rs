@@ -20,6 +20,7 @@ pub(crate) mod quantity;
 mod reference;
 mod schema;
 mod section;
+mod service;
 pub(crate) mod source;
 mod tree;
 pub(crate) mod writer;
@@ -31,8 +32,9 @@ pub use limits::{PERIOD_MIN, UNITS_MAX};
 pub use load::{load, parse, parse_bytes, parse_host_stack, says_duration};
 pub use nearest::nearest;
 pub use overrides::Overrides;
-pub use reference::update_reference;
+pub use reference::{update_reference, update_service_reference};
 pub use schema::schema;
+pub use service::read::{ConfigFile, parse_service};
 
 /// `"1.5ms"` as a duration, as everywhere in the host file.
 ///

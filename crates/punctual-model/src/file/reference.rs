@@ -9,6 +9,7 @@ use super::host::keys::ROOT;
 use super::key::{Kind, OptionTables, TableInfo};
 use super::quantity::{Share, show_percent};
 use super::schema::literal;
+use super::service::keys::SERVICE;
 
 /// The reference's generated part stands between these lines.
 const BEGIN: &str = "<!-- generated from the key tables: begin -->\n";
@@ -19,15 +20,27 @@ const END: &str = "<!-- generated from the key tables: end -->\n";
 /// # Errors
 /// When `document` has no generated part.
 pub fn update_reference(document: &str) -> Result<String, String> {
+    updated(document, &ROOT)
+}
+
+/// As [`update_reference`], for the configuration of the service, `docs/service.md`.
+///
+/// # Errors
+/// When `document` has no generated part.
+pub fn update_service_reference(document: &str) -> Result<String, String> {
+    updated(document, &SERVICE)
+}
+
+fn updated(document: &str, root: &'static TableInfo) -> Result<String, String> {
     let lines = || format!("the lines {BEGIN}and {END}are not in the document");
     let (before, rest) = document.split_once(BEGIN).ok_or_else(lines)?;
     let (_, after) = rest.split_once(END).ok_or_else(lines)?;
-    Ok(format!("{before}{BEGIN}{}{END}{after}", reference_tables()))
+    Ok(format!("{before}{BEGIN}{}{END}{after}", reference_tables(root)))
 }
 
-fn reference_tables() -> String {
+fn reference_tables(root: &'static TableInfo) -> String {
     let mut out = String::new();
-    let mut todo = vec![&ROOT];
+    let mut todo = vec![root];
     let mut seen: Vec<&str> = Vec::new();
     while let Some(info) = todo.pop() {
         if seen.contains(&info.title) {
@@ -37,7 +50,9 @@ fn reference_tables() -> String {
         reference_table(info, &mut out);
         for key in info.all().collect::<Vec<_>>().into_iter().rev() {
             match key.kind {
-                Kind::Table(inner) | Kind::Named(inner) | Kind::Numbered(inner) => todo.push(inner),
+                Kind::Table(inner) | Kind::Named(inner) | Kind::Numbered(inner) | Kind::OneOfEach(inner) => {
+                    todo.push(inner)
+                }
                 _ => {}
             }
         }
@@ -118,5 +133,6 @@ fn takes(kind: Kind) -> String {
         Kind::Table(_) => "table".into(),
         Kind::Named(_) => "tables by name".into(),
         Kind::Numbered(_) => "tables by number".into(),
+        Kind::OneOfEach(_) => "list of tables, each with one key".into(),
     }
 }

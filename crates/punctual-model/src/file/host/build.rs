@@ -151,7 +151,8 @@ fn insert_all(
     }
 }
 
-fn refused(policy: &PolicyInfo, unit: &UnitDraft, error: &ParamError, errors: &mut Errors) {
+/// Adds the error with which a policy refuses the parameters of a unit.
+pub(crate) fn refused(policy: &PolicyInfo, unit: &UnitDraft, error: &ParamError, errors: &mut Errors) {
     let place = unit.place_of(error.field());
     match error {
         ParamError::Missing { field } => {

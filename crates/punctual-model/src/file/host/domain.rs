@@ -127,11 +127,15 @@ fn outer_first(sections: &[Section<'_>], outer: &[Option<usize>], errors: &mut E
     (errors.count() == before).then_some(order)
 }
 
-/// The pool of a domain that is not nested.
-fn domain_pool(section: Section<'_>, pools: &[PoolDraft<'_>], errors: &mut Errors) -> Option<usize> {
+/// The pool of a domain that is not nested, or of a class, which has no `in`.
+pub(crate) fn domain_pool(
+    section: Section<'_>,
+    pools: &[PoolDraft<'_>],
+    errors: &mut Errors,
+) -> Option<usize> {
     let names = || pools.iter().map(|p| p.name.as_str());
     let Some(entry) = section.get("pool") else {
-        if pools.len() > 1 && section.get("in").is_none() {
+        if pools.len() > 1 && section.table.get("in").is_none() {
             let message = format!("`pool` is missing in {}", section.header());
             errors.add(
                 section.place,

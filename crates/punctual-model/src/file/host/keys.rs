@@ -10,7 +10,7 @@ use crate::file::network::keys::{CHAIN, FLOW, NETWORK};
 use crate::file::quantity::WHOLE;
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
 
-const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
+pub(crate) const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
 
 /// The document itself.
 pub(crate) static ROOT: TableInfo = TableInfo {

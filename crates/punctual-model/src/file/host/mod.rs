@@ -1,12 +1,12 @@
 //! The machine, its pools, domains and tasks.
 
-mod build;
-mod domain;
-mod draft;
+pub(super) mod build;
+pub(super) mod domain;
+pub(super) mod draft;
 mod generate;
 pub(super) mod keys;
-mod pool;
+pub(super) mod pool;
 pub(super) mod read;
-mod task;
-mod unit;
+pub(super) mod task;
+pub(super) mod unit;
 pub(crate) mod write;

@@ -35,7 +35,7 @@ pub(crate) fn pools<'t>(root: Section<'t>, processors: usize, errors: &mut Error
 }
 
 /// The pool's processors, ascending, and entered in `owner`.
-fn pool_processors(
+pub(crate) fn pool_processors(
     section: Section<'_>,
     only: bool,
     processors: usize,
@@ -64,7 +64,7 @@ fn pool_processors(
 }
 
 /// The pool's policy, after validating the options of every policy that the pool has a table for.
-fn pool_policy(section: Section<'_>, cpus: usize, errors: &mut Errors) -> Option<PolicyDraft> {
+pub(crate) fn pool_policy(section: Section<'_>, cpus: usize, errors: &mut Errors) -> Option<PolicyDraft> {
     let entry = section.get("policy");
     let info = entry.and_then(|e| e.policy(errors));
     let mut chosen = None;

@@ -1,0 +1,146 @@
+//! Keys of the service's configuration, and keys that only later versions can carry out.
+
+use crate::file::host::keys::COUNT_32;
+use crate::file::key::{Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use crate::file::limits::PROCESSORS_MAX;
+
+/// The modes of the service.
+pub(crate) const OBSERVE: &str = "observe";
+pub(crate) const ENFORCE: &str = "enforce";
+
+/// The document itself: all files together.
+pub(crate) static SERVICE: TableInfo = TableInfo {
+    title: "the service's configuration",
+    keys: &[
+        key(
+            "mode",
+            Kind::Word(&[OBSERVE, ENFORCE]),
+            Some(OBSERVE),
+            "What the service does with VMs. `observe` changes nothing; this version refuses `enforce`.",
+        ),
+        key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
+        key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),
+        key("class", Kind::Named(&CLASS), None, "A kind of VMs."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static MACHINE: TableInfo = TableInfo {
+    title: "[machine]",
+    keys: &[key(
+        "processors",
+        Kind::Count { min: 1, max: PROCESSORS_MAX },
+        Some("those of this machine"),
+        "Number of physical processors; they are numbered from 0.",
+    )],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static POOL: TableInfo = TableInfo {
+    title: "[pool.NAME]",
+    keys: &[
+        key(
+            "processors",
+            Kind::Numbers,
+            Some("all, if it is the only pool"),
+            "The machine's processors in this pool; no other pool may have them.",
+        ),
+        required(
+            "policy",
+            Kind::Policy,
+            "The policy that checks the parameters of the pool's classes. Its options go into a table of the \
+             policy's name.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::Policies,
+};
+
+static CLASS: TableInfo = TableInfo {
+    title: "[class.NAME]",
+    keys: &[
+        required(
+            "match",
+            Kind::OneOfEach(&MATCH),
+            "Which VMs belong to the class: those that one of these fits. If several classes fit, the first \
+             one in the order of the files counts.",
+        ),
+        key("pool", Kind::NameOf("pool"), Some("the only pool"), "The pool of the VMs' vCPUs."),
+        key("budget", SOME_TIME, None, "Processor time of each vCPU per period."),
+        key("period", PERIOD, None, "Replenishment period."),
+        key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
+        key(
+            "best_effort",
+            Kind::Flag,
+            Some("false"),
+            "The vCPUs have no budget and come below all others of their pool.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+pub(crate) static MATCH: TableInfo = TableInfo {
+    title: "an item of `match`",
+    keys: &[
+        key("libvirt", Kind::Line, None, "VMs of libvirt by name; `*` and `?` as in a shell."),
+        key(
+            "name",
+            Kind::Line,
+            None,
+            "VMs by the name on their monitor's command line, whether libvirt runs them or not; `*` and `?` \
+             as in a shell.",
+        ),
+        key("uuid", Kind::Line, None, "The VM with this UUID."),
+        key("metadata", Kind::Line, None, "VMs of libvirt whose metadata has this class."),
+        key(
+            "unit",
+            Kind::Line,
+            None,
+            "VMs whose process is in this systemd unit, for example `\"firecracker@*.service\"`.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// A key that this version cannot carry out.
+pub(crate) struct Refused {
+    pub(crate) name: &'static str,
+    /// What to do instead.
+    pub(crate) instead: &'static str,
+}
+
+const NOTHING_PLACED: &str = "expected none: this version observes only and moves no thread";
+const NO_DOMAINS: &str = "expected [class.NAME]: the service finds VMs itself, and classes match them";
+const NOT_SIMULATED: &str = "expected none: it is for simulations and live runs";
+
+/// Top-level keys of the service's design and of host files that are refused.
+pub(crate) const REFUSED: &[Refused] = &[
+    Refused { name: "admission", instead: "expected none: this version observes only and admits every VM" },
+    Refused { name: "slot", instead: NOTHING_PLACED },
+    Refused { name: "domain", instead: NO_DOMAINS },
+    Refused { name: "network", instead: NOT_SIMULATED },
+    Refused { name: "flow", instead: NOT_SIMULATED },
+    Refused { name: "chain", instead: NOT_SIMULATED },
+    Refused { name: "host_stack", instead: NOT_SIMULATED },
+    Refused { name: "seed", instead: NOT_SIMULATED },
+    Refused { name: "duration", instead: NOT_SIMULATED },
+];
+
+/// Keys of a class that are refused.
+pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
+    Refused { name: "near", instead: NOTHING_PLACED },
+    Refused { name: "slot", instead: NOTHING_PLACED },
+    Refused { name: "threads", instead: NOTHING_PLACED },
+    Refused { name: "helpers", instead: "expected none: this version observes only; helpers have no budget" },
+    Refused { name: "budget_of", instead: "expected none: `budget` is that of each vCPU" },
+];
+
+/// Keys of a match that are refused.
+pub(crate) const REFUSED_OF_MATCH: &[Refused] = &[
+    Refused { name: "exec", instead: "expected a match of VMs: this version observes no other programs" },
+    Refused { name: "cgroup", instead: "expected `unit`, the systemd unit of a VM's process" },
+];

@@ -1,0 +1,278 @@
+//! Reads the files of the service's configuration and merges their tables by name.
+
+use std::collections::BTreeMap;
+
+use punctual_sched::{Instant, UnitParams};
+
+use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, REFUSED_OF_MATCH, Refused, SERVICE};
+use crate::file::entry::{check_line, shorten};
+use crate::file::error::Errors;
+use crate::file::host::build::refused;
+use crate::file::host::domain::domain_pool;
+use crate::file::host::draft::PoolDraft;
+use crate::file::host::pool::{pool_policy, pool_processors};
+use crate::file::host::task::Tasks;
+use crate::file::host::unit::{UnitDraft, UnitKind};
+use crate::file::load::{as_text, read_tree};
+use crate::file::section::{Section, unknown_key};
+use crate::file::source::{Origin, Place, Source};
+use crate::file::tree::{Entry, Table, Value};
+use crate::host::Pool;
+use crate::index::PoolIx;
+use crate::service::{Class, Match, Pattern, ServiceConfig};
+
+/// A file of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Its name in errors.
+    pub name: String,
+    /// What is in it; may be anything.
+    pub bytes: Vec<u8>,
+}
+
+/// Validates the configuration of the service of a machine with so many `processors`. Tables of several files
+/// are merged by name; their order is that of `files`.
+///
+/// # Errors
+/// All that is wrong with the files. None of them counts then.
+pub fn parse_service(files: &[ConfigFile], processors: usize) -> Result<ServiceConfig, Errors> {
+    let mut errors = Errors::default();
+    let mut root = Table::default();
+    for file in files {
+        let text = as_text(&file.bytes, &file.name)?;
+        let source = errors.add_source(Source::new(Origin::File(file.name.clone()), text.to_owned()));
+        let Some(table) = read_tree(text, source, &mut errors) else { continue };
+        merge(&mut root, table, &mut errors);
+    }
+    if errors.count() > 0 {
+        return Err(errors.sorted());
+    }
+    let config = service(&mut root, processors, &mut errors);
+    if errors.count() > 0 { Err(errors.sorted()) } else { Ok(config) }
+}
+
+/// Tables with names of the user's choice.
+const COLLECTIONS: [&str; 2] = ["pool", "class"];
+
+/// Adds the keys of another file.
+fn merge(into: &mut Table, from: Table, errors: &mut Errors) {
+    for entry in from.entries {
+        let Some(first) = into.get_mut(&entry.key) else {
+            into.entries.push(entry);
+            continue;
+        };
+        let is_collection = COLLECTIONS.contains(&entry.key.as_str());
+        let (key, key_place) = (entry.key, entry.key_place);
+        match (&mut first.node.value, entry.node.value) {
+            (Value::Table(first), Value::Table(more)) if is_collection => {
+                for inner in more.entries {
+                    match first.get(&inner.key).map(|there| there.key_place) {
+                        None => first.entries.push(inner),
+                        Some(there) => {
+                            let name = format!("[{key}.{}]", shorten(&inner.key));
+                            twice(&name, inner.key_place, there, errors);
+                        }
+                    }
+                }
+            }
+            _ => twice(&format!("`{}`", shorten(&key)), key_place, first.key_place, errors),
+        }
+    }
+}
+
+/// Adds the error that something stands in two files.
+fn twice(what: &str, place: Place, first: Place, errors: &mut Errors) {
+    let source = &errors.sources()[first.source];
+    let (line, _) = source.line_and_column(first.start);
+    let file = source.file_name().unwrap_or_default();
+    let expected = format!("expected it once; it is in {file}, line {line} first");
+    errors.add(place, format!("{what} is there twice"), expected);
+}
+
+/// Takes keys out of a table that this version cannot carry out.
+fn refuse(table: &mut Table, of: &str, keys: &[Refused], errors: &mut Errors) {
+    table.entries.retain(|entry| {
+        let Some(refused) = keys.iter().find(|refused| refused.name == entry.key) else { return true };
+        let version = env!("CARGO_PKG_VERSION");
+        let message =
+            format!("`{}` in {of} is not supported by the service of punctual {version}", entry.key);
+        errors.add(entry.key_place, message, refused.instead);
+        false
+    });
+}
+
+/// As [`refuse`], in each class and its matches.
+fn refuse_in_classes(root: &mut Table, errors: &mut Errors) {
+    let Some(Value::Table(classes)) = root.get_mut("class").map(|entry| &mut entry.node.value) else {
+        return;
+    };
+    for class in &mut classes.entries {
+        let Value::Table(table) = &mut class.node.value else { continue };
+        refuse(table, &format!("[class.{}]", shorten(&class.key)), REFUSED_OF_CLASS, errors);
+        let Some(Value::List(items)) = table.get_mut("match").map(|entry| &mut entry.node.value) else {
+            continue;
+        };
+        for item in items {
+            if let Value::Table(item) = &mut item.value {
+                refuse(item, MATCH.title, REFUSED_OF_MATCH, errors);
+            }
+        }
+    }
+}
+
+fn service(root: &mut Table, processors: usize, errors: &mut Errors) -> ServiceConfig {
+    refuse(root, SERVICE.title, REFUSED, errors);
+    refuse_in_classes(root, errors);
+    let section = Section { table: root, info: &SERVICE, place: Place::TOP, name: "" };
+    section.check_keys(errors);
+    if section.word("mode", errors) == Some(ENFORCE) {
+        let message = format!("`mode` is \"{ENFORCE}\": this version observes only");
+        errors.add(section.place_of("mode"), message, "expected \"observe\"");
+    }
+    let machine = section.get("machine").and_then(|_| section.table("machine", errors));
+    let own = machine.and_then(|machine| machine.count("processors", errors));
+    let pools = pools(section, own.map_or(processors, |count| count as usize), errors);
+    let classes = classes(section, &pools, errors);
+    ServiceConfig {
+        pools: pools
+            .into_iter()
+            .filter_map(|pool| {
+                Some(Pool { name: pool.name, processors: pool.processors, policy: pool.chosen?.choice })
+            })
+            .collect(),
+        classes,
+    }
+}
+
+fn pools<'t>(root: Section<'t>, processors: usize, errors: &mut Errors) -> Vec<PoolDraft<'t>> {
+    let sections = root.named("pool", errors);
+    let mut owner = BTreeMap::new();
+    let mut pools = Vec::new();
+    for section in &sections {
+        let own = pool_processors(*section, sections.len() == 1, processors, &mut owner, errors);
+        let chosen = pool_policy(*section, own.len(), errors);
+        let tasks = Tasks { drafts: Vec::new(), generate: None };
+        pools.push(PoolDraft { name: section.name.into(), processors: own, chosen, tasks });
+    }
+    pools
+}
+
+fn classes(root: Section<'_>, pools: &[PoolDraft<'_>], errors: &mut Errors) -> Vec<Class> {
+    let mut classes = Vec::new();
+    for section in root.named("class", errors) {
+        let matches = section.get("match").map_or(Vec::new(), |entry| matches(entry, errors));
+        let pool = domain_pool(section, pools, errors);
+        let unit = class_params(section, errors);
+        if let Some(pool) = pool {
+            check_class(&pools[pool], &unit, errors);
+        } else {
+            check_pair(section, &unit.params, errors);
+        }
+        let (name, pool) = (section.name.to_owned(), pool.map(PoolIx));
+        classes.push(Class { name, matches, pool, params: unit.params });
+    }
+    classes
+}
+
+fn class_params(section: Section<'_>, errors: &mut Errors) -> UnitDraft {
+    let mut unit = UnitDraft::new(section.place, UnitKind::Vcpu);
+    let fields = [
+        ("budget", UnitParams::BUDGET),
+        ("period", "period"),
+        ("priority", "priority"),
+        ("best_effort", UnitParams::BEST_EFFORT),
+    ];
+    for (key, field) in fields {
+        unit.note_place(section, key, field);
+    }
+    unit.params.budget = section.duration("budget", errors);
+    unit.params.period = section.duration("period", errors);
+    unit.params.priority = section.count("priority", errors).and_then(|n| u32::try_from(n).ok());
+    unit.params.best_effort = section.flag("best_effort", errors).unwrap_or(false);
+    unit
+}
+
+/// Has the policy of its pool check the parameters of a class.
+fn check_class(pool: &PoolDraft<'_>, unit: &UnitDraft, errors: &mut Errors) {
+    let Some(chosen) = &pool.chosen else { return };
+    let (info, options) = (chosen.choice.info, &chosen.choice.options);
+    let built = info.build_for(pool.processors.len(), options, std::iter::once(&unit.params));
+    // Options that the policy refuses are reported with the pool.
+    let Ok(mut policy) = built else { return };
+    if let Err(error) = policy.insert(Instant::ZERO, &unit.params) {
+        refused(info, unit, &error, errors);
+    }
+}
+
+/// Without a pool, a budget is a share all the same: it takes a period.
+fn check_pair(section: Section<'_>, params: &UnitParams, errors: &mut Errors) {
+    let lone = match (params.budget, params.period) {
+        (Some(_), None) => Some(("budget", "period")),
+        (None, Some(_)) => Some(("period", "budget")),
+        _ => None,
+    };
+    if let Some((given, missing)) = lone {
+        let message = format!("`{given}` stands without `{missing}` in {}", section.header());
+        errors.add(section.place_of(given), message, format!("expected `{missing}` as well"));
+    }
+    if let (Some(budget), Some(period)) = (params.budget, params.period)
+        && budget > period
+    {
+        let expected = format!("expected at most the period, {period}");
+        errors.add(section.place_of("budget"), format!("`budget` is {budget}"), expected);
+    }
+}
+
+/// The items of `match`.
+fn matches(entry: &Entry, errors: &mut Errors) -> Vec<Match> {
+    const EXPECTED: &str = "expected a list of matches, for example [{ libvirt = \"relay-*\" }]";
+    let Value::List(items) = &entry.node.value else {
+        entry.wrong_kind(EXPECTED, errors);
+        return Vec::new();
+    };
+    if items.is_empty() {
+        errors.add(entry.node.place, "`match` is empty", EXPECTED);
+    }
+    let mut matches = Vec::new();
+    for item in items {
+        match &item.value {
+            Value::Table(table) => match &table.entries[..] {
+                [one] => matches.extend(one_match(one, errors)),
+                // What was in it is refused already.
+                [] if errors.count() > 0 => {}
+                _ => errors.add(item.place, "an item of `match` has one key", EXPECTED),
+            },
+            other => errors.add(item.place, format!("`match` has {}", other.kind()), EXPECTED),
+        }
+    }
+    matches
+}
+
+fn one_match(entry: &Entry, errors: &mut Errors) -> Option<Match> {
+    if MATCH.key(&entry.key).is_none() {
+        unknown_key(MATCH.title, MATCH.names().collect(), entry, errors);
+        return None;
+    }
+    let text = entry.text("expected a string", errors)?;
+    check_line(&entry.key, text, entry.node.place, errors);
+    Some(match entry.key.as_str() {
+        "name" => Match::Name(Pattern::new(text)),
+        "libvirt" => Match::Libvirt(Pattern::new(text)),
+        "unit" => Match::Unit(Pattern::new(text)),
+        "metadata" => Match::Metadata(text.to_owned()),
+        _ => Match::Uuid(uuid(text, entry, errors)?),
+    })
+}
+
+/// A UUID in lower case.
+fn uuid(text: &str, entry: &Entry, errors: &mut Errors) -> Option<String> {
+    let groups: Vec<&str> = text.split('-').collect();
+    let is_uuid = groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if !is_uuid {
+        let message = format!("`uuid` cannot be \"{}\"", shorten(text));
+        let expected = "expected a UUID, for example \"c7a5fdbd-cdaf-9455-926a-d65c16db1809\"";
+        errors.add(entry.node.place, message, expected);
+    }
+    is_uuid.then(|| text.to_ascii_lowercase())
+}

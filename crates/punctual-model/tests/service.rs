@@ -1,0 +1,144 @@
+//! The configuration of the service: what it means, and the errors for its defects.
+
+use punctual_model::file::{ConfigFile, Errors, parse_service};
+use punctual_model::index::PoolIx;
+use punctual_model::service::{Match, Pattern, ServiceConfig};
+use punctual_sched::Duration;
+
+fn parse(files: &[(&str, &str)]) -> Result<ServiceConfig, Errors> {
+    let file = |&(name, text): &(&str, &str)| ConfigFile { name: name.into(), bytes: text.into() };
+    parse_service(&files.iter().map(file).collect::<Vec<_>>(), 4)
+}
+
+/// The error for files with one defect: file, line, message, expected, nearest name.
+fn defect(files: &[(&str, &str)]) -> (String, usize, String, String, Option<String>) {
+    let errors = parse(files).expect_err("a defect");
+    let mut records = errors.records();
+    assert_eq!(records.len(), 1, "{}", errors.render(false));
+    let record = records.remove(0);
+    (record.file.unwrap_or_default(), record.line, record.message, record.expected, record.nearest)
+}
+
+const RELAY: &str = "[class.relay]\nmatch = [{ libvirt = 'relay-*' }, { metadata = 'relay' }]\n";
+
+#[test]
+fn no_files_are_a_configuration_without_classes() {
+    assert_eq!(parse(&[]).expect("nothing"), ServiceConfig::default());
+    assert_eq!(parse(&[("host.toml", "mode = 'observe'\n")]).expect("nothing"), ServiceConfig::default());
+}
+
+#[test]
+fn tables_of_several_files_are_merged_by_name_in_their_order() {
+    let pool = "[pool.rt]\nprocessors = [2, 3]\npolicy = 'deferrable'\n";
+    let relay = format!("{RELAY}budget = '400us'\nperiod = '1ms'\npriority = 1\n");
+    let more = "[class.bulk]\nmatch = [{ name = '*' }]\npool = 'rt'\nbest_effort = true\n\
+                [class.one]\nmatch = [{ uuid = 'C7A5FDBD-cdaf-9455-926a-d65c16db1809' }, { unit = 'a?' }]\n\
+                budget = '1ms'\nperiod = '10ms'\npriority = 2\n";
+    let config = parse(&[("a", pool), ("b", &relay), ("c", more)]).expect("valid");
+    assert_eq!(config.pools[0].processors, [2, 3]);
+    let names: Vec<&str> = config.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(names, ["relay", "bulk", "one"]);
+    let relay = &config.classes[0];
+    assert_eq!(relay.pool, Some(PoolIx(0)), "the only pool");
+    assert_eq!((relay.params.budget, relay.params.priority), (Some(Duration::from_us(400)), Some(1)));
+    let matches = [Match::Libvirt(Pattern::new("relay-*")), Match::Metadata("relay".into())];
+    assert_eq!(relay.matches, matches);
+    let uuid = "c7a5fdbd-cdaf-9455-926a-d65c16db1809".to_owned();
+    assert_eq!(config.classes[2].matches, [Match::Uuid(uuid), Match::Unit(Pattern::new("a?"))]);
+}
+
+#[test]
+fn a_name_given_twice_is_an_error_with_both_places() {
+    let first = format!("# A comment.\n{RELAY}");
+    let (file, line, message, expected, _) = defect(&[("host.toml", &first), ("host.d/b.toml", RELAY)]);
+    assert_eq!((file.as_str(), line, message.as_str()), ("host.d/b.toml", 1, "[class.relay] is there twice"));
+    assert_eq!(expected, "expected it once; it is in host.toml, line 2 first");
+    let mode = "mode = 'observe'\n";
+    let (_, _, message, expected, _) = defect(&[("a", mode), ("b", mode)]);
+    assert_eq!(message, "`mode` is there twice");
+    assert_eq!(expected, "expected it once; it is in a, line 1 first");
+}
+
+#[test]
+fn enforcement_is_refused_and_so_is_what_needs_it() {
+    let (_, _, message, expected, _) = defect(&[("a", "mode = 'enforce'\n")]);
+    assert_eq!(message, "`mode` is \"enforce\": this version observes only");
+    assert_eq!(expected, "expected \"observe\"");
+    let version = env!("CARGO_PKG_VERSION");
+    for (text, key, of) in [
+        ("admission = 'strict'\n".to_owned(), "admission", "the service's configuration"),
+        ("[slot.sv0]\ninterrupts = 'eno6'\n".to_owned(), "slot", "the service's configuration"),
+        ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
+        (format!("{RELAY}near = 'sv0'\n"), "near", "[class.relay]"),
+        (format!("{RELAY}helpers = {{ budget = '100us' }}\n"), "helpers", "[class.relay]"),
+        ("[class.a]\nmatch = [{ exec = 'capture' }]\n".to_owned(), "exec", "an item of `match`"),
+    ] {
+        let (_, _, message, ..) = defect(&[("a", &text)]);
+        let expected = format!("`{key}` in {of} is not supported by the service of punctual {version}");
+        assert_eq!(message, expected, "{text}");
+    }
+}
+
+#[test]
+fn errors_name_file_line_what_was_expected_and_the_nearest_name() {
+    for (text, line, message, nearest) in [
+        ("[class.a]\nmatch = [{ libvrt = 'x' }]\n", 2, "an item of `match` has no key `libvrt`", "libvirt"),
+        (
+            "[class.a]\nmatch = [{ name = 'x' }]\nbugdet = '1ms'\n",
+            3,
+            "[class.a] has no key `bugdet`",
+            "budget",
+        ),
+        ("mdoe = 'observe'\n", 1, "the service's configuration has no key `mdoe`", "mode"),
+        ("mode = 'obsrve'\n", 1, "`mode` is \"obsrve\"", "observe"),
+    ] {
+        let found = defect(&[("good", "[machine]\n"), ("bad", text)]);
+        assert_eq!((found.0.as_str(), found.1, found.2.as_str()), ("bad", line, message));
+        assert_eq!(found.4.as_deref(), Some(nearest), "{text}");
+    }
+    for (text, message) in [
+        ("[class.a]\n", "`match` is missing in [class.a]"),
+        ("[class.a]\nmatch = []\n", "`match` is empty"),
+        ("[class.a]\nmatch = [{ name = 'a', unit = 'b' }]\n", "an item of `match` has one key"),
+        ("[class.a]\nmatch = [{ uuid = 'x' }]\n", "`uuid` cannot be \"x\""),
+        (
+            "[class.a]\nmatch = [{ name = 'x' }]\nbudget = '1ms'\n",
+            "`budget` stands without `period` in [class.a]",
+        ),
+        ("[class.a]\nmatch = [{ name = 'x' }]\nbudget = '2ms'\nperiod = '1ms'\n", "`budget` is 2ms"),
+        ("[class.a]\nmatch = [{ name = 'x' }]\npool = 'rt'\n", "there is no pool `rt`"),
+        (
+            "[pool.rt]\nprocessors = [4]\npolicy = 'deferrable'\n",
+            "4 is not among the processors of the machine",
+        ),
+        ("mode = \n", "invalid TOML: a value is missing"),
+        ("mode = 'observe'\nmode = 'observe'\n", "`mode` is there twice"),
+    ] {
+        let (file, _, found, ..) = defect(&[("other", "[machine]\n"), ("file", text)]);
+        assert_eq!((file.as_str(), found.as_str()), ("file", message));
+    }
+}
+
+#[test]
+fn the_policy_of_its_pool_checks_a_class() {
+    let text = format!("[pool.rt]\nprocessors = [2]\npolicy = 'deferrable'\n{RELAY}budget = '1ms'\n");
+    let errors = parse(&[("host.toml", &text)]).expect_err("no period");
+    let messages: Vec<String> = errors.records().into_iter().map(|record| record.message).collect();
+    assert_eq!(messages, ["`period` is missing: policy `deferrable` needs it"]);
+}
+
+#[test]
+fn several_pools_leave_the_choice_to_the_class() {
+    let pool = |name: &str, processor| format!("[pool.{name}]\nprocessors = [{processor}]\npolicy = 'cbs'\n");
+    let text = pool("a", 1) + &pool("b", 2) + RELAY + "budget = '1ms'\nperiod = '2ms'\n";
+    let (_, line, message, expected, _) = defect(&[("host.toml", &text)]);
+    assert_eq!((line, message.as_str()), (7, "`pool` is missing in [class.relay]"));
+    assert_eq!(expected, "there are several pools; expected one of a, b");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_an_error_with_their_file() {
+    let files = [ConfigFile { name: "x.toml".into(), bytes: vec![0xff, b'\n'] }];
+    let errors = parse_service(&files, 1).expect_err("no text");
+    assert_eq!(errors.records()[0].file.as_deref(), Some("x.toml"));
+}
