@@ -50,7 +50,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 23] = [
+const DIRECTION: [(&str, &[&str]); 24] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -101,6 +101,7 @@ const DIRECTION: [(&str, &[&str]); 23] = [
             "punctual-xen",
         ],
     ),
+    ("punctual-service", &["punctual-sched", "punctual-model", "punctual-linux"]),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
     ("punctual-xen", &["punctual-sched"]),
@@ -142,6 +143,7 @@ const DIRECTION: [(&str, &[&str]); 23] = [
             "punctual-vm",
             "punctual-enforce",
             "punctual-run",
+            "punctual-service",
             "punctual-xen-run",
             "punctual-guest",
             "punctual-switch",

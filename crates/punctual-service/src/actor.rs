@@ -1,0 +1,141 @@
+//! A VM of the host, and its life.
+//!
+//! | state | joins a class | leaves its class | ends |
+//! |---|---|---|---|
+//! | seen | matched | seen | released |
+//! | matched | matched (maybe another class) | seen | released |
+//! | released | – | – | released |
+//!
+//! "–": it cannot happen; [`State::after`] returns `None`. Each step may come twice (from the hook and from
+//! discovery, say); the second time changes nothing. [`crate::registry::Registry`] alone makes the steps. An
+//! enforcing service puts `placed` and `held` between `matched` and `released`; this one only observes.
+
+use std::time::Instant;
+
+use punctual_linux::vmm::Monitor;
+
+use crate::sample::Threads;
+
+/// Where an actor is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It runs, and no class fits.
+    Seen,
+    /// It runs and belongs to a class.
+    Matched,
+    /// Its process has ended, or runs another program. Nothing about it is kept.
+    Released,
+}
+
+/// What happens to an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    Join,
+    Leave,
+    End,
+}
+
+impl State {
+    /// The state after a step, by the table above; `None` where the step cannot happen.
+    pub fn after(self, step: Step) -> Option<State> {
+        match (self, step) {
+            (State::Seen | State::Matched, Step::Join) => Some(State::Matched),
+            (State::Seen | State::Matched, Step::Leave) => Some(State::Seen),
+            (_, Step::End) => Some(State::Released),
+            (State::Released, Step::Join | Step::Leave) => None,
+        }
+    }
+
+    /// A word for it, as tables and JSON show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Seen => "seen",
+            State::Matched => "matched",
+            State::Released => "released",
+        }
+    }
+}
+
+/// A VM of this host, by its monitor's process.
+#[derive(Debug)]
+pub struct Actor {
+    /// The monitor's process.
+    pub process: u32,
+    /// When the process started, in clock ticks since boot: with `process`, its identity.
+    pub start_ticks: u64,
+    pub monitor: Monitor,
+    /// The VM's name; of a VM without one, the monitor and its process. Two VMs may have the same.
+    pub name: String,
+    pub uuid: Option<String>,
+    /// What libvirt knows of it, if libvirt runs it.
+    pub libvirt: Option<Libvirt>,
+    /// The user of the process.
+    pub owner: u32,
+    /// Is the owner one whose VMs are believed to be what they say? Others match no class.
+    pub is_trusted: bool,
+    /// The systemd unit of the process.
+    pub unit: Option<String>,
+    /// When it was seen.
+    pub seen: Instant,
+    pub seen_realtime_us: u64,
+    pub threads: Threads,
+    /// See the module.
+    pub(crate) state: State,
+    /// The class to which it belongs, by name.
+    pub(crate) class: Option<String>,
+    /// Other classes that fit, by name.
+    pub(crate) other_classes: Vec<String>,
+}
+
+/// What libvirt's files say of a VM beside its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Libvirt {
+    /// The class in its metadata.
+    pub class: Option<String>,
+    /// Attributes of its metadata that this version does not know.
+    pub unknown: Vec<String>,
+}
+
+impl Actor {
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The class to which it belongs, by name.
+    pub fn class(&self) -> Option<&str> {
+        self.class.as_deref()
+    }
+
+    /// Makes a step.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, where the step cannot happen.
+    pub(crate) fn step(&mut self, step: Step) {
+        let next = self.state.after(step);
+        debug_assert!(next.is_some(), "{step:?} of an actor that is {:?}", self.state);
+        self.state = next.unwrap_or(self.state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_transitions_is_whole_and_steps_repeat() {
+        use State::{Matched, Released, Seen};
+        for (state, join, leave, end) in [
+            (Seen, Some(Matched), Some(Seen), Some(Released)),
+            (Matched, Some(Matched), Some(Seen), Some(Released)),
+            (Released, None, None, Some(Released)),
+        ] {
+            let after = [Step::Join, Step::Leave, Step::End].map(|step| (step, state.after(step)));
+            assert_eq!(after.map(|(_, next)| next), [join, leave, end], "{state:?}");
+            for (step, next) in after {
+                if let Some(next) = next {
+                    assert_eq!(next.after(step), Some(next), "{step:?} twice");
+                }
+            }
+        }
+    }
+}

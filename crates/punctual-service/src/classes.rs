@@ -1,0 +1,24 @@
+//! Which class a VM belongs to.
+
+use punctual_model::service::{Class, Match, ServiceConfig};
+
+use crate::actor::Actor;
+
+/// The classes that fit an actor, in the order of the files: it belongs to the first. None fits a VM of a
+/// user who runs no VMs for the machine: such a user could give a process any name.
+pub fn fitting<'c>(config: &'c ServiceConfig, actor: &Actor) -> impl Iterator<Item = &'c Class> {
+    let classes = if actor.is_trusted { &config.classes[..] } else { &[] };
+    classes.iter().filter(|class| class.matches.iter().any(|one| fits(one, actor)))
+}
+
+fn fits(one: &Match, actor: &Actor) -> bool {
+    match one {
+        Match::Name(pattern) => pattern.matches(&actor.name),
+        Match::Libvirt(pattern) => actor.libvirt.is_some() && pattern.matches(&actor.name),
+        Match::Uuid(uuid) => actor.uuid.as_ref() == Some(uuid),
+        Match::Metadata(class) => {
+            actor.libvirt.as_ref().and_then(|libvirt| libvirt.class.as_ref()) == Some(class)
+        }
+        Match::Unit(pattern) => actor.unit.as_deref().is_some_and(|unit| pattern.matches(unit)),
+    }
+}

@@ -1,0 +1,134 @@
+//! A client of the control interface, for the command line.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::service;
+use crate::varlink::{Call, INTERFACE, Reply};
+use crate::view::{ActorView, HostView};
+
+/// The service answers within this.
+const LIMIT: Duration = Duration::from_secs(10);
+/// A reply is no longer.
+const REPLY_BYTES_MAX: u64 = 16 << 20;
+
+/// Why a client has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no service, or this user may not connect to it.
+    #[error("cannot connect to the service at {}: {source}", path.display())]
+    Connect { path: PathBuf, source: io::Error },
+    /// It does not answer, or closed the connection.
+    #[error("the service does not answer: {0}")]
+    Io(#[from] io::Error),
+    /// It answers something else than its interface says.
+    #[error("the service sent an unexpected answer: {0}")]
+    Unexpected(String),
+    /// It refused the call.
+    #[error("{}", refusal(name, parameters))]
+    Refused { name: String, parameters: Value },
+}
+
+fn refusal(name: &str, parameters: &Value) -> String {
+    let text = |key: &str| parameters.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    match name.strip_prefix(INTERFACE).and_then(|name| name.strip_prefix('.')) {
+        Some("NoSuchActor") => format!("no VM has the name or process `{}`", text("name")),
+        Some("AmbiguousName") => {
+            let processes = parameters.get("processes").cloned().unwrap_or_default();
+            format!("several VMs are called `{}`: give a process of {processes}", text("name"))
+        }
+        _ => format!("the service refused: {name}"),
+    }
+}
+
+/// A connection to the service.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the service whose sockets are below `run` (normally `/run`).
+    ///
+    /// # Errors
+    /// There is none, or this user may not connect.
+    pub fn connect(run: &Path) -> Result<Client, ClientError> {
+        let path = service::socket(run);
+        let stream = UnixStream::connect(&path).map_err(|source| ClientError::Connect { path, source })?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    /// The service itself.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status(&mut self) -> Result<HostView, ClientError> {
+        field(self.call("Status", Map::new())?, "host")
+    }
+
+    /// All VMs.
+    ///
+    /// # Errors
+    /// The service does not answer.
+    pub fn list(&mut self) -> Result<Vec<ActorView>, ClientError> {
+        self.send("List", Map::new(), true)?;
+        let mut actors = Vec::new();
+        loop {
+            let reply = self.receive()?;
+            if reply.parameters.get("actor").is_some() {
+                actors.push(field(reply.parameters, "actor")?);
+            }
+            if !reply.continues {
+                return Ok(actors);
+            }
+        }
+    }
+
+    /// The VM of this name or process.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn describe(&mut self, name: &str) -> Result<ActorView, ClientError> {
+        let parameters = json!({ "name": name });
+        field(self.call("Describe", parameters.as_object().cloned().unwrap_or_default())?, "actor")
+    }
+
+    fn call(&mut self, method: &str, parameters: Map<String, Value>) -> Result<Value, ClientError> {
+        self.send(method, parameters, false)?;
+        Ok(self.receive()?.parameters)
+    }
+
+    fn send(&mut self, method: &str, parameters: Map<String, Value>, more: bool) -> Result<(), ClientError> {
+        let method = format!("{INTERFACE}.{method}");
+        let call = Call { method, parameters, more, oneway: false, upgrade: false };
+        let mut bytes = serde_json::to_vec(&call).map_err(io::Error::from)?;
+        bytes.push(0);
+        Ok(self.stream.get_mut().write_all(&bytes)?)
+    }
+
+    fn receive(&mut self) -> Result<Reply, ClientError> {
+        let mut message = Vec::new();
+        Read::by_ref(&mut self.stream).take(REPLY_BYTES_MAX).read_until(0, &mut message)?;
+        if message.pop() != Some(0) {
+            return Err(ClientError::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let reply: Reply =
+            serde_json::from_slice(&message).map_err(|error| ClientError::Unexpected(error.to_string()))?;
+        match reply.error {
+            Some(name) => Err(ClientError::Refused { name, parameters: reply.parameters }),
+            None => Ok(reply),
+        }
+    }
+}
+
+fn field<T: DeserializeOwned>(mut parameters: Value, name: &str) -> Result<T, ClientError> {
+    let value = parameters.get_mut(name).map(Value::take).unwrap_or_default();
+    serde_json::from_value(value).map_err(|error| ClientError::Unexpected(error.to_string()))
+}

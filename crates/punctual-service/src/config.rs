@@ -1,0 +1,113 @@
+//! The files of the configuration: `host.toml` and `host.d/*.toml` of a directory.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use punctual_model::file::{ConfigFile, ErrorRecord, Errors, parse_service};
+use punctual_model::service::ServiceConfig;
+
+/// The directory of an installed service.
+pub const DIRECTORY: &str = "/etc/punctual";
+
+/// Longer files are refused by the parser.
+const READ_MAX: u64 = (16 << 20) + 1;
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file is wrong.
+    #[error("{0}")]
+    Broken(Errors),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+}
+
+impl ConfigError {
+    /// The first error of a file that is wrong.
+    pub fn first(&self) -> Option<ErrorRecord> {
+        match self {
+            ConfigError::Broken(errors) => errors.records().into_iter().next(),
+            ConfigError::Unreadable { .. } => None,
+        }
+    }
+
+    /// The error on one line: file, line, what is wrong.
+    pub fn line(&self) -> String {
+        match self.first() {
+            Some(ErrorRecord { file: Some(file), line, message, expected, .. }) => {
+                format!("{file}:{line}: {message}, {expected}")
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// Reads the configuration in `directory`, for a machine with so many processors. Files that are not there
+/// say nothing.
+///
+/// # Errors
+/// All that is wrong with the files, or why one cannot be read.
+pub fn load(directory: &Path, processors: usize) -> Result<ServiceConfig, ConfigError> {
+    let mut paths = vec![directory.join("host.toml")];
+    let more = directory.join("host.d");
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        |source| ConfigError::Unreadable { path, source }
+    };
+    match fs::read_dir(&more) {
+        Ok(entries) => {
+            let entries = entries.collect::<Result<Vec<_>, _>>().map_err(unreadable(&more))?;
+            let files = entries.into_iter().map(|entry| entry.path());
+            let is_visible = |path: &PathBuf| {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                name.ends_with(".toml") && !name.starts_with('.')
+            };
+            let mut files: Vec<PathBuf> = files.filter(is_visible).collect();
+            files.sort();
+            paths.extend(files);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(unreadable(&more)(source)),
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        let mut bytes = Vec::new();
+        match File::open(&path).and_then(|file| file.take(READ_MAX).read_to_end(&mut bytes)) {
+            Ok(_) => files.push(ConfigFile { name: path.display().to_string(), bytes }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(unreadable(&path)(source)),
+        }
+    }
+    parse_service(&files, processors).map_err(ConfigError::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_count_in_their_order_and_may_be_missing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        assert_eq!(load(path, 1).expect("nothing"), ServiceConfig::default());
+        fs::create_dir(path.join("host.d")).expect("made");
+        let class = |name: &str| format!("[class.{name}]\nmatch = [{{ name = '*' }}]\n");
+        fs::write(path.join("host.d/20-b.toml"), class("b")).expect("written");
+        fs::write(path.join("host.d/10-a.toml"), class("a")).expect("written");
+        fs::write(path.join("host.d/.10-a.toml.swp"), "garbage").expect("written");
+        fs::write(path.join("host.d/.hidden.toml"), "garbage").expect("written");
+        fs::write(path.join("host.toml"), class("main")).expect("written");
+        let names: Vec<String> =
+            load(path, 1).expect("valid").classes.into_iter().map(|class| class.name).collect();
+        assert_eq!(names, ["main", "a", "b"]);
+        fs::write(path.join("host.d/30-c.toml"), class("a")).expect("written");
+        let error = load(path, 1).expect_err("twice");
+        let line = error.line();
+        assert!(line.contains("host.d/30-c.toml:1: [class.a] is there twice, expected it once"), "{line}");
+        assert!(line.contains("host.d/10-a.toml, line 1 first"), "{line}");
+        fs::create_dir(path.join("host.d/40-d.toml")).expect("made");
+        assert!(load(path, 1).expect_err("a directory").to_string().starts_with("cannot read "));
+    }
+}

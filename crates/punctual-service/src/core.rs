@@ -1,0 +1,237 @@
+//! What the service knows, apart from descriptors.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use punctual_model::service::ServiceConfig;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+use crate::config::{self, ConfigError};
+use crate::discovery::{Discovery, Found, Look};
+use crate::libvirt::Running;
+use crate::log::{Entry, Kind};
+use crate::registry::Registry;
+use crate::varlink::server::{Answers, Failure};
+use crate::view::{self, HostView, Warning};
+
+/// A warning is logged again when it was absent for this long.
+const WARNING_REST: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    proc: PathBuf,
+    configuration: PathBuf,
+    processors: usize,
+    started_us: u64,
+    pub(crate) registry: Registry,
+    discovery: Discovery,
+    /// Why the last reload was refused.
+    reload_error: Option<String>,
+    /// Messages and garbage of the hook.
+    pub(crate) hook: (u64, u64),
+    /// Clients, and those that were dropped.
+    pub(crate) clients: (usize, u64),
+    /// Entries that are not logged and published yet.
+    entries: Vec<Entry>,
+    /// By process (0 for pools) and kind, when a warning was last there.
+    warned: BTreeMap<(u32, String), Instant>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        configuration: PathBuf,
+        processors: usize,
+        config: ServiceConfig,
+        owners: Vec<u32>,
+    ) -> Core {
+        let proc = Path::new("/proc");
+        let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Core {
+            proc: proc.to_owned(),
+            configuration,
+            processors,
+            started_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
+            registry: Registry::new(proc, config, owners),
+            discovery: Discovery::new(proc),
+            reload_error: None,
+            hook: (0, 0),
+            clients: (0, 0),
+            entries: Vec::new(),
+            warned: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn take_entries(&mut self) -> Vec<Entry> {
+        std::mem::take(&mut self.entries)
+    }
+
+    fn say(&mut self, kind: Kind, text: String) {
+        self.entries.push(Entry { kind, text, actor: None, class: None });
+    }
+
+    pub(crate) fn started(&mut self) {
+        let classes = self.registry.config().classes.len();
+        let text = format!("the service observes this host and changes nothing; {}", count(classes, "class"));
+        self.say(Kind::Started, text);
+    }
+
+    pub(crate) fn stopping(&mut self) {
+        self.say(Kind::Stopping, "the service ends".into());
+    }
+
+    /// For `systemctl status`.
+    pub(crate) fn summary(&self) -> String {
+        let matched = self.registry.actors().filter(|actor| actor.class().is_some()).count();
+        let vms = count(self.registry.actors().len(), "VM");
+        let state = format!("Observes {vms}, {matched} in a class; changes nothing");
+        match &self.reload_error {
+            Some(error) => format!("The configuration is refused, the one before stays: {error}. {state}"),
+            None => state,
+        }
+    }
+
+    pub(crate) fn look(&mut self, now: Instant) -> Look {
+        let registry = &self.registry;
+        self.discovery.look(now, |process| registry.has(process))
+    }
+
+    pub(crate) fn see(&mut self, found: Found, now: Instant) {
+        self.entries.extend(self.registry.see(found, now));
+    }
+
+    pub(crate) fn take_libvirt(&mut self, running: Running, now: Instant) {
+        self.entries.extend(self.registry.take_libvirt(running, now));
+    }
+
+    pub(crate) fn release(&mut self, process: u32) {
+        self.entries.extend(self.registry.release(process));
+    }
+
+    /// Reads all counters, and logs warnings that are new.
+    pub(crate) fn sample(&mut self, now: Instant) {
+        let discovery = &self.discovery;
+        self.registry.sample(now, |process| discovery.vhost(process));
+        let mut warnings: Vec<(Option<(String, u32)>, Warning)> = Vec::new();
+        for actor in self.registry.actors() {
+            let of_actor = view::warnings(self.registry.config(), actor);
+            warnings.extend(of_actor.into_iter().map(|one| (Some((actor.name.clone(), actor.process)), one)));
+        }
+        let of_pools = view::pool_warnings(&view::pools(&self.registry));
+        warnings.extend(of_pools.into_iter().map(|one| (None, one)));
+        for (actor, warning) in warnings {
+            let process = actor.as_ref().map_or(0, |(_, process)| *process);
+            let is_new = self.warned.insert((process, warning.kind), now).is_none();
+            if is_new {
+                let text = match &actor {
+                    Some((name, _)) => format!("VM {name}: {}", warning.text),
+                    None => warning.text,
+                };
+                self.entries.push(Entry { kind: Kind::Warning, text, actor, class: None });
+            }
+        }
+        self.warned.retain(|_, last| now.duration_since(*last) < WARNING_REST);
+    }
+
+    /// Reads the configuration again. If it is broken, everything stays.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn reload(&mut self) -> Result<(), ConfigError> {
+        match config::load(&self.configuration, self.processors) {
+            Ok(config) => {
+                let classes = count(config.classes.len(), "class");
+                let moved = self.registry.configure(config);
+                self.reload_error = None;
+                self.say(Kind::Reloaded, format!("the configuration is read: {classes}"));
+                self.entries.extend(moved);
+                Ok(())
+            }
+            Err(error) => {
+                let line = error.line();
+                self.say(Kind::ReloadRefused, format!("the configuration stays as it was: {line}"));
+                self.reload_error = Some(line);
+                Err(error)
+            }
+        }
+    }
+
+    fn host(&self) -> HostView {
+        let pools = view::pools(&self.registry);
+        let (actors_seen, actors_released) = self.registry.counts();
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        HostView {
+            version: env!("CARGO_PKG_VERSION").into(),
+            mode: "observe".into(),
+            configuration: self.configuration.display().to_string(),
+            started_us: self.started_us,
+            processors: self.processors,
+            actors: self.registry.actors().len(),
+            actors_seen,
+            actors_released,
+            classes: view::classes(&self.registry),
+            reload_error: self.reload_error.clone(),
+            hook_messages: self.hook.0,
+            hook_garbage: self.hook.1,
+            clients: self.clients.0,
+            clients_dropped: self.clients.1,
+            cpu_ns: time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
+            warnings: view::pool_warnings(&pools),
+            pools,
+        }
+    }
+}
+
+/// "1 VM", "2 VMs", "3 classes".
+fn count(number: usize, what: &str) -> String {
+    match (number, what.ends_with('s')) {
+        (1, _) => format!("1 {what}"),
+        (_, true) => format!("{number} {what}es"),
+        (_, false) => format!("{number} {what}s"),
+    }
+}
+
+impl Answers for Core {
+    fn status(&self) -> Value {
+        json!(self.host())
+    }
+
+    fn actors(&self) -> Vec<u32> {
+        self.registry.actors().map(|actor| actor.process).collect()
+    }
+
+    fn actor(&self, process: u32) -> Option<Value> {
+        let actor = self.registry.get(process)?;
+        Some(json!(view::actor(&self.proc, &self.registry, actor)))
+    }
+
+    fn describe(&self, name: &str) -> Result<Value, Failure> {
+        match &self.registry.find(name)[..] {
+            [] => Err(Failure::own("NoSuchActor", json!({ "name": name }))),
+            [one] => Ok(json!(view::actor(&self.proc, &self.registry, one))),
+            several => {
+                let processes: Vec<u32> = several.iter().map(|actor| actor.process).collect();
+                Err(Failure::own("AmbiguousName", json!({ "name": name, "processes": processes })))
+            }
+        }
+    }
+
+    fn reload(&mut self) -> Result<Value, Failure> {
+        match Core::reload(self) {
+            Ok(()) => {
+                let config = self.registry.config();
+                Ok(json!({ "classes": config.classes.len(), "pools": config.pools.len() }))
+            }
+            Err(error) => {
+                let report = error.to_string();
+                let (file, line, message) = match error.first() {
+                    Some(record) => (record.file.unwrap_or_default(), record.line, record.message),
+                    None => (self.configuration.display().to_string(), 0, report.clone()),
+                };
+                let parameters = json!({ "file": file, "line": line, "message": message, "report": report });
+                Err(Failure::own("BrokenFile", parameters))
+            }
+        }
+    }
+}

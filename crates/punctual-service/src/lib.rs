@@ -1,0 +1,29 @@
+//! The service of a host: which VMs run on it, to which class each belongs, what their threads run and wait.
+//!
+//! [`service::Service`] is the loop: one thread, one epoll. It owns the [`registry::Registry`] of actors,
+//! [`discovery`] finds their processes, [`sample`] reads their threads, [`varlink`] answers other programs,
+//! and [`log`] and [`notify`] talk to systemd. [`client`] is the other end of the socket.
+//!
+//! It runs no policy and changes nothing on the host. The command line depends on this crate; it reads no
+//! arguments.
+
+#![forbid(unsafe_code)]
+// Not for others: a field is documented where its name does not say all.
+#![allow(missing_docs)]
+
+pub mod actor;
+pub mod classes;
+pub mod client;
+pub mod config;
+mod core;
+mod descriptors;
+pub mod discovery;
+pub mod hook;
+pub mod libvirt;
+pub mod log;
+pub mod notify;
+pub mod registry;
+pub mod sample;
+pub mod service;
+pub mod varlink;
+pub mod view;

@@ -1,0 +1,328 @@
+//! All actors, and the only place where they change state.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use punctual_linux::os::proc::parse_stat;
+use punctual_linux::vmm::{self, Monitor, VmProcess};
+use punctual_model::service::ServiceConfig;
+
+use crate::actor::{Actor, State, Step};
+use crate::classes;
+use crate::discovery::{Found, unit_of};
+use crate::libvirt::Running;
+use crate::log::{Entry, Kind};
+use crate::sample::Threads;
+
+/// Names of VMs are cut to this many characters.
+const NAME_MAX: usize = 256;
+
+/// The actors of the host, by their process.
+#[derive(Debug)]
+pub struct Registry {
+    proc: PathBuf,
+    config: ServiceConfig,
+    /// Users whose VMs are believed.
+    owners: Vec<u32>,
+    actors: BTreeMap<u32, Actor>,
+    seen: u64,
+    released: u64,
+}
+
+impl Registry {
+    /// Without actors. `owners` are users whose VMs are believed ([`vmm::trusted_owners`]).
+    pub fn new(proc: &Path, config: ServiceConfig, owners: Vec<u32>) -> Registry {
+        let proc = proc.to_owned();
+        Registry { proc, config, owners, actors: BTreeMap::new(), seen: 0, released: 0 }
+    }
+
+    pub fn config(&self) -> &ServiceConfig {
+        &self.config
+    }
+
+    pub fn owners(&self) -> &[u32] {
+        &self.owners
+    }
+
+    pub fn has(&self, process: u32) -> bool {
+        self.actors.contains_key(&process)
+    }
+
+    pub fn get(&self, process: u32) -> Option<&Actor> {
+        self.actors.get(&process)
+    }
+
+    /// In the order of their processes.
+    pub fn actors(&self) -> impl ExactSizeIterator<Item = &Actor> {
+        self.actors.values()
+    }
+
+    /// Those with this name, or the one with this process.
+    pub fn find(&self, name: &str) -> Vec<&Actor> {
+        let named: Vec<&Actor> = self.actors.values().filter(|actor| actor.name == name).collect();
+        match name.parse().ok().and_then(|process: u32| self.get(process)) {
+            Some(actor) if named.is_empty() => vec![actor],
+            _ => named,
+        }
+    }
+
+    /// How many actors were seen and released since the service started.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.seen, self.released)
+    }
+
+    /// Takes a process that was found. One that is known already, or has ended meanwhile, changes nothing.
+    pub fn see(&mut self, found: Found, now: Instant) -> Vec<Entry> {
+        let process = found.process;
+        let Some(start_ticks) = self.start_ticks(process) else { return Vec::new() };
+        let mut entries = Vec::new();
+        match self.actors.get(&process) {
+            Some(known) if known.start_ticks == start_ticks => return entries,
+            // Another process has its id.
+            Some(_) => entries.extend(self.release(process)),
+            None => {}
+        }
+        let Some(actor) = self.actor(found, start_ticks, now) else { return entries };
+        let (process_name, monitor) = ((actor.name.clone(), process), actor.monitor.name());
+        let whose = if actor.is_trusted { String::new() } else { format!(", of user {}", actor.owner) };
+        let text = format!("VM {} is seen: process {process} ({monitor}{whose})", actor.name);
+        entries.push(Entry { kind: Kind::Seen, text, actor: Some(process_name), class: None });
+        self.seen += 1;
+        self.actors.insert(process, actor);
+        entries.extend(self.match_one(process));
+        entries
+    }
+
+    /// Takes what libvirt writes about a VM that it runs. The command line of the process must have the VM's
+    /// name: a file may be older than the process.
+    pub fn take_libvirt(&mut self, running: Running, now: Instant) -> Vec<Entry> {
+        let process = running.process;
+        if vmm::vm_name(&self.proc, process).as_ref() != Some(&running.name) {
+            return Vec::new();
+        }
+        let vm = VmProcess {
+            monitor: Monitor::Qemu,
+            name: Some(running.name.clone()),
+            uuid: running.uuid.clone(),
+        };
+        let mut entries = self.see(Found { process, vm }, now);
+        if let Some(actor) = self.actors.get_mut(&process) {
+            let libvirt = Some(running.libvirt);
+            actor.uuid = running.uuid.or(actor.uuid.take());
+            if actor.libvirt != libvirt {
+                actor.libvirt = libvirt;
+                actor.is_trusted = true;
+                entries.extend(self.match_one(process));
+            }
+        }
+        entries
+    }
+
+    /// Classes and pools are these from now on.
+    pub fn configure(&mut self, config: ServiceConfig) -> Vec<Entry> {
+        self.config = config;
+        let processes: Vec<u32> = self.actors.keys().copied().collect();
+        processes.into_iter().filter_map(|process| self.match_one(process)).collect()
+    }
+
+    /// An actor has ended. One that is not known changes nothing.
+    pub fn release(&mut self, process: u32) -> Option<Entry> {
+        let mut actor = self.actors.remove(&process)?;
+        actor.step(Step::End);
+        debug_assert_eq!(actor.state(), State::Released, "an actor that has ended");
+        self.released += 1;
+        let text = format!("VM {} is released: process {process} has ended", actor.name);
+        Some(Entry { kind: Kind::Released, text, actor: Some((actor.name, process)), class: actor.class })
+    }
+
+    /// Reads the counters of all threads. `vhost` has the workers of a process that are kernel threads.
+    pub fn sample<'v>(&mut self, now: Instant, vhost: impl Fn(u32) -> &'v [u32]) {
+        for (&process, actor) in &mut self.actors {
+            actor.threads.sample(&self.proc, process, vhost(process), now);
+        }
+    }
+
+    /// Finds the class of an actor; says what changed.
+    fn match_one(&mut self, process: u32) -> Option<Entry> {
+        let actor = self.actors.get_mut(&process)?;
+        let mut fitting = classes::fitting(&self.config, actor).map(|class| class.name.clone());
+        let (class, others) = (fitting.next(), fitting.collect());
+        actor.other_classes = others;
+        if class == actor.class {
+            return None;
+        }
+        let before = std::mem::replace(&mut actor.class, class.clone());
+        actor.step(if class.is_some() { Step::Join } else { Step::Leave });
+        let (kind, text) = match (&class, &before) {
+            (Some(class), _) => (Kind::Matched, format!("VM {} belongs to class {class}", actor.name)),
+            (None, before) => {
+                let before = before.as_deref().unwrap_or_default();
+                (Kind::Unmatched, format!("VM {} left class {before}: no class fits", actor.name))
+            }
+        };
+        Some(Entry { kind, text, actor: Some((actor.name.clone(), process)), class: class.or(before) })
+    }
+
+    fn actor(&self, found: Found, start_ticks: u64, now: Instant) -> Option<Actor> {
+        let Found { process, vm } = found;
+        let directory = self.proc.join(process.to_string());
+        let owner = fs::metadata(&directory).ok()?.uid();
+        let cgroup = fs::read_to_string(directory.join("cgroup")).unwrap_or_default();
+        let name = vm.name.unwrap_or_else(|| format!("{}-{process}", vm.monitor.name()));
+        let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(Actor {
+            process,
+            start_ticks,
+            monitor: vm.monitor,
+            name: name.chars().take(NAME_MAX).collect(),
+            uuid: vm.uuid,
+            libvirt: None,
+            owner,
+            is_trusted: self.owners.contains(&owner),
+            unit: unit_of(&cgroup),
+            seen: now,
+            seen_realtime_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
+            threads: Threads::of(&self.proc, process),
+            state: State::Seen,
+            class: None,
+            other_classes: Vec::new(),
+        })
+    }
+
+    fn start_ticks(&self, process: u32) -> Option<u64> {
+        let line = fs::read_to_string(self.proc.join(format!("{process}/stat"))).ok()?;
+        let stat = parse_stat(&line)?;
+        // Its parent has not collected it yet.
+        (stat.state != 'Z' && stat.state != 'X').then_some(stat.start_ticks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_model::file::{ConfigFile, parse_service};
+
+    use super::*;
+    use crate::actor::Libvirt;
+
+    struct Host {
+        directory: tempfile::TempDir,
+        registry: Registry,
+    }
+
+    fn config(text: &str) -> ServiceConfig {
+        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: text.into() }], 4).expect("valid")
+    }
+
+    const RELAY: &str = "[class.relay]\nmatch = [{ libvirt = 'relay-*' }, { metadata = 'relay' }]\n";
+    const ALL: &str = "[class.all]\nmatch = [{ name = '*' }]\n";
+
+    impl Host {
+        fn new(text: &str, owners: Vec<u32>) -> Host {
+            let directory = tempfile::tempdir().expect("a directory");
+            let registry = Registry::new(directory.path(), config(text), owners);
+            Host { directory, registry }
+        }
+
+        fn trusting(text: &str) -> Host {
+            Host::new(text, vec![rustix::process::geteuid().as_raw()])
+        }
+
+        /// A process that runs a VM, which started then.
+        fn process(&self, process: u32, name: &str, start_ticks: u64) -> Found {
+            let path = self.directory.path().join(process.to_string());
+            fs::create_dir_all(&path).expect("made");
+            let stat = format!("{process} (qemu) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 {start_ticks} 9");
+            fs::write(path.join("stat"), stat).expect("written");
+            fs::write(path.join("cgroup"), "0::/system.slice/fc.service\n").expect("written");
+            let line = format!("qemu-system-x86_64\0-name\0guest={name}\0");
+            fs::write(path.join("cmdline"), &line).expect("written");
+            Found { process, vm: VmProcess::parse(line.as_bytes()).expect("a monitor") }
+        }
+
+        fn see(&mut self, found: Found) -> Vec<Kind> {
+            kinds(&self.registry.see(found, Instant::now()))
+        }
+
+        fn libvirt(&mut self, process: u32, name: &str, class: Option<&str>) -> Vec<Kind> {
+            let libvirt = Libvirt { class: class.map(str::to_owned), unknown: Vec::new() };
+            let running = Running { process, name: name.into(), uuid: Some("c7".into()), libvirt };
+            kinds(&self.registry.take_libvirt(running, Instant::now()))
+        }
+
+        fn class(&self, process: u32) -> Option<&str> {
+            self.registry.get(process).and_then(Actor::class)
+        }
+    }
+
+    fn kinds(entries: &[Entry]) -> Vec<Kind> {
+        entries.iter().map(|entry| entry.kind).collect()
+    }
+
+    #[test]
+    fn a_vm_that_is_found_twice_is_seen_once() {
+        let mut host = Host::trusting(RELAY);
+        let found = host.process(50, "relay-1", 7);
+        assert_eq!(host.see(found.clone()), [Kind::Seen]);
+        assert_eq!(host.see(found.clone()), []);
+        assert_eq!(host.class(50), None, "libvirt does not know it");
+        assert_eq!(host.libvirt(50, "relay-1", None), [Kind::Matched]);
+        assert_eq!(host.libvirt(50, "relay-1", None), []);
+        let actor = host.registry.get(50).expect("there");
+        assert_eq!((actor.state(), actor.uuid.as_deref()), (State::Matched, Some("c7")));
+        assert_eq!(actor.unit.as_deref(), Some("fc.service"));
+        assert_eq!(host.registry.release(50).map(|entry| entry.kind), Some(Kind::Released));
+        assert!(host.registry.release(50).is_none());
+        assert_eq!((host.registry.actors().len(), host.registry.counts()), (0, (1, 1)));
+    }
+
+    #[test]
+    fn libvirt_may_be_first_and_its_metadata_may_change() {
+        let mut host = Host::trusting(RELAY);
+        host.process(50, "web", 7);
+        assert_eq!(host.libvirt(50, "web", None), [Kind::Seen]);
+        assert_eq!(host.libvirt(50, "web", Some("relay")), [Kind::Matched]);
+        assert_eq!(host.libvirt(50, "web", Some("other")), [Kind::Unmatched]);
+        assert_eq!(host.registry.get(50).map(Actor::state), Some(State::Seen));
+        assert_eq!(host.libvirt(50, "another", None), [], "the file is older than the process");
+    }
+
+    #[test]
+    fn another_process_with_the_same_id_is_another_vm() {
+        let mut host = Host::trusting(ALL);
+        let first = host.process(50, "a", 7);
+        assert_eq!(host.see(first), [Kind::Seen, Kind::Matched]);
+        let second = host.process(50, "b", 8);
+        assert_eq!(host.see(second), [Kind::Released, Kind::Seen, Kind::Matched]);
+        assert_eq!(host.registry.find("b").len(), 1);
+        assert!(host.registry.find("a").is_empty() && host.registry.find("50").len() == 1);
+        fs::remove_dir_all(host.directory.path().join("50")).expect("removed");
+        let gone = Found { process: 51, vm: host.process(52, "c", 1).vm };
+        assert_eq!(host.see(gone), []);
+    }
+
+    #[test]
+    fn a_reload_moves_only_those_whose_class_changes() {
+        let mut host = Host::trusting(ALL);
+        for (process, name) in [(50, "relay-1"), (51, "web")] {
+            let found = host.process(process, name, 1);
+            host.see(found);
+        }
+        let more = format!("[class.relay]\nmatch = [{{ name = 'relay-*' }}]\n{ALL}");
+        let entries = host.registry.configure(config(&more));
+        assert_eq!(kinds(&entries), [Kind::Matched]);
+        assert_eq!((host.class(50), host.class(51)), (Some("relay"), Some("all")));
+        assert_eq!(host.registry.get(50).expect("there").other_classes, ["all"]);
+        assert_eq!(kinds(&host.registry.configure(ServiceConfig::default())), [Kind::Unmatched; 2]);
+    }
+
+    #[test]
+    fn a_vm_of_any_user_is_seen_but_belongs_to_no_class() {
+        let mut host = Host::new(ALL, vec![rustix::process::geteuid().as_raw() + 1]);
+        let found = host.process(50, "relay-1", 1);
+        assert_eq!(host.see(found), [Kind::Seen]);
+        assert_eq!(host.class(50), None);
+    }
+}

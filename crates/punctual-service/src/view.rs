@@ -1,0 +1,312 @@
+//! What the control interface shows: the values of `io.punctual.Host`, by its field names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
+use punctual_linux::os::sched;
+use punctual_linux::vmm::Role;
+use punctual_model::service::{Class, ServiceConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::actor::Actor;
+use crate::log::Entry;
+use crate::registry::Registry;
+use crate::sample::{Sampled, share};
+
+/// A thread of a VM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    pub tid: u32,
+    pub name: String,
+    pub role: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpu: Option<u32>,
+    /// The processor on which it was last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<usize>,
+    /// The processors on which it may run.
+    pub processors: Vec<usize>,
+    /// Its real-time priority; 0 in the fair classes.
+    pub rt_priority: u32,
+    pub run_ns: u64,
+    pub wait_ns: u64,
+    /// Shares of a processor in the last interval between two samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_share: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_share: Option<f64>,
+}
+
+/// All threads of a VM with one role, those that have ended included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleTotal {
+    pub role: String,
+    /// How many live.
+    pub threads: usize,
+    pub run_ns: u64,
+    pub wait_ns: u64,
+}
+
+/// Something that the operator should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    pub kind: String,
+    pub text: String,
+}
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActorView {
+    pub name: String,
+    pub process: u32,
+    pub monitor: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    pub is_libvirt: bool,
+    pub owner: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    pub state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// When it was seen, in us since 1970.
+    pub seen_us: u64,
+    pub threads: Vec<Thread>,
+    pub roles: Vec<RoleTotal>,
+    pub warnings: Vec<Warning>,
+}
+
+/// A class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassView {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    pub best_effort: bool,
+    /// VMs that belong to it now.
+    pub actors: usize,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolView {
+    pub name: String,
+    pub processors: Vec<usize>,
+    pub policy: String,
+    /// The sum of budget / period of all vCPUs of its classes that run now, in processors.
+    pub asked: f64,
+}
+
+/// The service and what it knows of the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostView {
+    pub version: String,
+    /// `observe`.
+    pub mode: String,
+    /// The directory of its configuration.
+    pub configuration: String,
+    /// When the service started, in us since 1970.
+    pub started_us: u64,
+    pub processors: usize,
+    pub actors: usize,
+    /// Since the service started.
+    pub actors_seen: u64,
+    pub actors_released: u64,
+    pub classes: Vec<ClassView>,
+    pub pools: Vec<PoolView>,
+    /// Why the last reload was refused; absent when it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload_error: Option<String>,
+    pub hook_messages: u64,
+    pub hook_garbage: u64,
+    pub clients: usize,
+    /// Clients that were disconnected because they sent garbage or did not read.
+    pub clients_dropped: u64,
+    /// Processor time of the service.
+    pub cpu_ns: u64,
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventView {
+    pub kind: String,
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+}
+
+impl From<&Entry> for EventView {
+    fn from(entry: &Entry) -> EventView {
+        let (actor, process) = entry.actor.clone().unzip();
+        let (kind, text) = (entry.kind.name().to_owned(), entry.text.clone());
+        EventView { kind, text, actor, process, class: entry.class.clone() }
+    }
+}
+
+/// Shows an actor; reads where its threads are now.
+pub fn actor(proc: &Path, registry: &Registry, actor: &Actor) -> ActorView {
+    let class = class_of(registry.config(), actor);
+    let interval = actor.threads.interval();
+    let threads: Vec<Thread> = actor.threads.list().iter().map(|one| thread(proc, one, interval)).collect();
+    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for one in actor.threads.list() {
+        *counts.entry(one.thread.role.name()).or_default() += 1;
+    }
+    let roles = ROLES.map(|role| {
+        let total = actor.threads.total(role);
+        let threads = counts.get(role).copied().unwrap_or(0);
+        RoleTotal { role: role.into(), threads, run_ns: total.ran.as_ns(), wait_ns: total.waited.as_ns() }
+    });
+    ActorView {
+        name: actor.name.clone(),
+        process: actor.process,
+        monitor: actor.monitor.name().into(),
+        uuid: actor.uuid.clone(),
+        is_libvirt: actor.libvirt.is_some(),
+        owner: actor.owner,
+        unit: actor.unit.clone(),
+        state: actor.state().name().into(),
+        class: actor.class().map(Into::into),
+        pool: class.and_then(|class| pool_name(registry.config(), class)),
+        seen_us: actor.seen_realtime_us,
+        threads,
+        roles: roles.into_iter().filter(|role| role.threads > 0 || role.run_ns > 0).collect(),
+        warnings: warnings(registry.config(), actor),
+    }
+}
+
+/// Roles in the order in which they are shown.
+pub const ROLES: [&str; 6] = ["vcpu", "main-loop", "io", "vhost", "rcu", "other"];
+
+fn thread(proc: &Path, one: &Sampled, interval: std::time::Duration) -> Thread {
+    let tid = one.thread.tid;
+    let stat = std::fs::read_to_string(proc.join(format!("{tid}/task/{tid}/stat"))).unwrap_or_default();
+    let share = |ns: u64| (!interval.is_zero()).then(|| share(ns, interval));
+    Thread {
+        tid,
+        name: one.thread.name.clone(),
+        role: one.thread.role.name().into(),
+        vcpu: match one.thread.role {
+            Role::Vcpu(number) => Some(number),
+            _ => None,
+        },
+        processor: parse_processor(&stat),
+        processors: i32::try_from(tid).ok().and_then(|tid| sched::affinity(tid).ok()).unwrap_or_default(),
+        rt_priority: parse_rt_priority(&stat).unwrap_or(0),
+        run_ns: one.total.ran.as_ns(),
+        wait_ns: one.total.waited.as_ns(),
+        run_share: one.recent.and_then(|recent| share(recent.ran.as_ns())),
+        wait_share: one.recent.and_then(|recent| share(recent.waited.as_ns())),
+    }
+}
+
+fn class_of<'c>(config: &'c ServiceConfig, actor: &Actor) -> Option<&'c Class> {
+    config.classes.iter().find(|class| Some(class.name.as_str()) == actor.class())
+}
+
+fn pool_name(config: &ServiceConfig, class: &Class) -> Option<String> {
+    Some(config.pools[class.pool?.0].name.clone())
+}
+
+/// Budget / period.
+fn share_of(class: &Class) -> Option<f64> {
+    let (budget, period) = (class.params.budget?.as_ns(), class.params.period?.as_ns());
+    Some(budget as f64 / period.max(1) as f64)
+}
+
+/// What the operator should know of an actor.
+pub fn warnings(config: &ServiceConfig, actor: &Actor) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |kind: &str, text: String| warnings.push(Warning { kind: kind.into(), text });
+    if !actor.is_trusted {
+        let text =
+            format!("its process is user {}'s, who runs no VMs for the machine: no class fits", actor.owner);
+        warn("owner", text);
+    }
+    if let Some(libvirt) = &actor.libvirt {
+        if !libvirt.unknown.is_empty() {
+            warn("metadata", format!("its metadata has unknown attributes: {}", libvirt.unknown.join(", ")));
+        }
+        if let (Some(class), None) = (&libvirt.class, actor.class()) {
+            warn("metadata", format!("its metadata names class `{class}`, which no class matches"));
+        }
+    }
+    if let (Some(class), [_, ..]) = (actor.class(), &actor.other_classes[..]) {
+        let others = actor.other_classes.join(", ");
+        warn("classes", format!("class {class} is the first that fits; {others} fits as well"));
+    }
+    if let Some(given) = class_of(config, actor).and_then(share_of) {
+        for one in actor.threads.list() {
+            if let (Role::Vcpu(number), Some(average)) = (one.thread.role, one.average)
+                && average > given
+            {
+                let [average, given] = [average, given].map(|share| share * 100.0);
+                let text =
+                    format!("vCPU {number} runs {average:.1} % of a processor, its class gives {given:.1} %");
+                warn("budget", text);
+            }
+        }
+    }
+    warnings
+}
+
+/// Classes with how many VMs they have.
+pub fn classes(registry: &Registry) -> Vec<ClassView> {
+    let count = |name: &str| registry.actors().filter(|actor| actor.class() == Some(name)).count();
+    let config = registry.config();
+    let view = |class: &Class| ClassView {
+        name: class.name.clone(),
+        pool: pool_name(config, class),
+        budget_ns: class.params.budget.map(|budget| budget.as_ns()),
+        period_ns: class.params.period.map(|period| period.as_ns()),
+        priority: class.params.priority,
+        best_effort: class.params.best_effort,
+        actors: count(&class.name),
+    };
+    config.classes.iter().map(view).collect()
+}
+
+/// Pools with what is asked of them.
+pub fn pools(registry: &Registry) -> Vec<PoolView> {
+    let config = registry.config();
+    let asked = |index: usize| {
+        let of_actor = |actor: &Actor| {
+            let class =
+                class_of(config, actor).filter(|class| class.pool.is_some_and(|pool| pool.0 == index))?;
+            let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
+            Some(share_of(class)? * vcpus.count() as f64)
+        };
+        registry.actors().filter_map(of_actor).sum::<f64>()
+    };
+    let view = |(index, pool): (usize, &punctual_model::host::Pool)| PoolView {
+        name: pool.name.clone(),
+        processors: pool.processors.clone(),
+        policy: pool.policy.info.name.into(),
+        asked: asked(index),
+    };
+    config.pools.iter().enumerate().map(view).collect()
+}
+
+/// What the operator should know of pools: no policy guarantees more than all of their processors.
+pub fn pool_warnings(pools: &[PoolView]) -> Vec<Warning> {
+    let is_over = |pool: &&PoolView| pool.asked > pool.processors.len() as f64 + 1e-9;
+    let text = |pool: &PoolView| {
+        let count = pool.processors.len();
+        format!("budgets in pool {} add up to {:.2} processors, and it has {count}", pool.name, pool.asked)
+    };
+    pools.iter().filter(is_over).map(|pool| Warning { kind: "pool".into(), text: text(pool) }).collect()
+}
