@@ -27,9 +27,11 @@ mod reproduce;
 mod restore;
 mod rights;
 mod run;
+mod serve;
 mod show;
 mod sim;
 mod sockets;
+mod status;
 mod sweep;
 mod switch;
 mod synthesize;
@@ -171,6 +173,8 @@ enum Command {
     Run(run::Args),
     Attach(attach::Args),
     Top(top::Args),
+    Serve(serve::Args),
+    Status(status::Args),
     Switch(switch::Args),
     Sockets(sockets::Args),
     Xen(xen::Args),
@@ -215,6 +219,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args, &ui),
         Command::Attach(args) => attach::run(args, &ui),
         Command::Top(args) => top::run(args, &ui),
+        Command::Serve(args) => serve::run(args, &ui),
+        Command::Status(args) => status::run(args, &ui),
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),
         Command::Xen(args) => xen::run(args, &ui),

@@ -1,0 +1,330 @@
+//! `punctual status`: what the service sees.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use punctual_doctor::doctor::Cpus;
+use punctual_model::text::{printable, printable_lines};
+use punctual_report::format::{fmt_count, fmt_ns};
+use punctual_service::client::Client;
+use punctual_service::view::{ActorView, ClassView, HostView, PoolView, Thread, Warning};
+use serde::Serialize;
+
+use super::error::Error;
+use super::exit;
+use super::output::{Ui, wrapped};
+
+/// Show the VMs that the service sees: class, threads, processors, run and wait times, warnings.
+///
+/// "run" is the share of a processor that a VM's vCPUs, or its helper threads, ran in the last second, all
+/// together; "wait" is the share of the time for which they were ready and had no processor. With the name or
+/// process of a VM, each of its threads is shown. Needs a running `punctual serve`, and root or the group
+/// `punctual`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual status\n  \
+    punctual status relay-1                                  its threads by role and processor\n  \
+    punctual status --json | jq '.actors[] | select(.class == null) | .name'")]
+pub(super) struct Args {
+    /// Show this VM, by its name or process.
+    #[arg(value_name = "VM")]
+    vm: Option<String>,
+    /// The directory that `punctual serve --run` names.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/run")]
+    run: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The host and its VMs.
+#[derive(Serialize)]
+struct Status {
+    host: HostView,
+    actors: Vec<ActorView>,
+}
+
+/// Runs `punctual status`.
+pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    let mut client = Client::connect(&args.run).map_err(Error::usage)?;
+    if let Some(vm) = &args.vm {
+        let actor = client.describe(vm).map_err(Error::usage)?;
+        if args.json {
+            ui.print_json(&actor)?;
+        } else {
+            ui.print(printable_lines(&one(&actor)))?;
+        }
+        return Ok(exit::OK);
+    }
+    let host = client.status().map_err(Error::usage)?;
+    let actors = client.list().map_err(Error::usage)?;
+    let status = Status { host, actors };
+    if args.json {
+        ui.print_json(&status)?;
+    } else {
+        ui.print(printable_lines(&all(&status)))?;
+    }
+    Ok(exit::OK)
+}
+
+/// The whole host.
+fn all(Status { host, actors }: &Status) -> String {
+    let mut out = format!(
+        "punctual {} observes {} on {} and changes nothing\n",
+        printable(&host.version),
+        count(actors.len(), "VM"),
+        count(host.processors, "processor")
+    );
+    if let Some(error) = &host.reload_error {
+        out += &wrapped("", "  ", &format!("the configuration is refused, the one before stays: {error}"));
+    }
+    if !host.pools.is_empty() {
+        let heads = ["pool", "processors", "policy", "budgets ask for"];
+        out += &table(heads, &host.pools.iter().map(pool_cells).collect::<Vec<_>>());
+    }
+    if !host.classes.is_empty() {
+        let heads = ["class", "pool", "VMs", "budget", "period", "priority"];
+        out += &table(heads, &host.classes.iter().map(class_cells).collect::<Vec<_>>());
+    }
+    if !actors.is_empty() {
+        let heads = ["VM", "class", "process", "vCPUs", "on", "run", "wait", "helpers", "on", "run"];
+        out += &table(heads, &actors.iter().map(actor_cells).collect::<Vec<_>>());
+    }
+    let of_actors = actors.iter().flat_map(|actor| {
+        actor.warnings.iter().map(|warning| format!("VM {}: {}", actor.name, warning.text))
+    });
+    out + &warnings(host.warnings.iter().map(|warning| warning.text.clone()).chain(of_actors))
+}
+
+fn warnings(all: impl Iterator<Item = String>) -> String {
+    let lines: String = all.map(|text| wrapped("  ", "    ", &printable(&text))).collect();
+    if lines.is_empty() { lines } else { format!("\nwarnings\n{lines}") }
+}
+
+fn pool_cells(pool: &PoolView) -> [String; 4] {
+    let asked = format!("{:.2} of {}", pool.asked, pool.processors.len());
+    [pool.name.clone(), list(pool.processors.iter().copied()), pool.policy.clone(), asked]
+}
+
+fn class_cells(class: &ClassView) -> [String; 6] {
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".into(), fmt_ns);
+    let budget = if class.best_effort { "best effort".into() } else { time(class.budget_ns) };
+    [
+        class.name.clone(),
+        class.pool.clone().unwrap_or_else(|| "-".into()),
+        class.actors.to_string(),
+        budget,
+        time(class.period_ns),
+        class.priority.map_or_else(|| "-".into(), |priority| priority.to_string()),
+    ]
+}
+
+fn actor_cells(actor: &ActorView) -> [String; 10] {
+    let (vcpus, helpers): (Vec<&Thread>, Vec<&Thread>) =
+        actor.threads.iter().partition(|thread| thread.vcpu.is_some());
+    let on = |threads: &[&Thread]| list(threads.iter().filter_map(|thread| thread.processor));
+    let sum = |threads: &[&Thread], of: fn(&Thread) -> Option<f64>| {
+        let shares: Option<Vec<f64>> = threads.iter().map(|thread| of(thread)).collect();
+        percent(shares.filter(|shares| !shares.is_empty()).map(|shares| shares.iter().sum()))
+    };
+    [
+        actor.name.clone(),
+        actor.class.clone().unwrap_or_else(|| "-".into()),
+        actor.process.to_string(),
+        vcpus.len().to_string(),
+        on(&vcpus),
+        sum(&vcpus, |thread| thread.run_share),
+        sum(&vcpus, |thread| thread.wait_share),
+        helpers.len().to_string(),
+        on(&helpers),
+        sum(&helpers, |thread| thread.run_share),
+    ]
+}
+
+/// A VM with its threads.
+fn one(actor: &ActorView) -> String {
+    let class = match (&actor.class, &actor.pool) {
+        (Some(class), Some(pool)) => format!("class {class} in pool {pool}"),
+        (Some(class), None) => format!("class {class}"),
+        (None, _) => "no class".into(),
+    };
+    let libvirt = if actor.is_libvirt { " of libvirt" } else { "" };
+    let mut out = format!(
+        "VM {}: {class}, process {} ({}{libvirt}) of user {}\n",
+        printable(&actor.name),
+        actor.process,
+        printable(&actor.monitor),
+        actor.owner
+    );
+    let known = [("uuid", &actor.uuid), ("unit", &actor.unit)];
+    for (what, value) in known.into_iter().filter_map(|(what, value)| Some((what, value.as_ref()?))) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{what} {}", printable(value));
+    }
+    let heads = ["role", "thread", "name", "priority", "on", "allowed", "ran", "waited", "run", "wait"];
+    out += &table(heads, &actor.threads.iter().map(thread_cells).collect::<Vec<_>>());
+    out + &warnings(actor.warnings.iter().map(|Warning { text, .. }| text.clone()))
+}
+
+fn thread_cells(thread: &Thread) -> [String; 10] {
+    let role = match thread.vcpu {
+        Some(number) => format!("{} {number}", thread.role),
+        None => thread.role.clone(),
+    };
+    [
+        role,
+        thread.tid.to_string(),
+        thread.name.clone(),
+        if thread.rt_priority > 0 { thread.rt_priority.to_string() } else { "-".into() },
+        thread.processor.map_or_else(|| "-".into(), |processor| processor.to_string()),
+        list(thread.processors.iter().copied()),
+        fmt_ns(thread.run_ns),
+        fmt_ns(thread.wait_ns),
+        percent(thread.run_share),
+        percent(thread.wait_share),
+    ]
+}
+
+/// "1 VM", "2 VMs".
+fn count(number: usize, what: &str) -> String {
+    format!("{} {what}{}", fmt_count(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// Processors as people write them.
+fn list(processors: impl Iterator<Item = usize>) -> String {
+    let all: BTreeSet<usize> = processors.collect();
+    if all.is_empty() { "-".into() } else { all.into_iter().collect::<Cpus>().to_string() }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// A table under an empty line; the columns are aligned to the left.
+fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
+    let heads = heads.map(String::from);
+    // Names are those of guests and files.
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| row.clone().map(|cell| printable(&cell).into_owned())).collect();
+    let all = || std::iter::once(&heads).chain(&rows);
+    let widths: [usize; N] =
+        std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    "\n".to_owned() + &all().map(line).collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(tid: u32, role: &str, vcpu: Option<u32>, processor: usize, share: f64) -> Thread {
+        Thread {
+            tid,
+            name: "CPU 0/KVM".into(),
+            role: role.into(),
+            vcpu,
+            processor: Some(processor),
+            processors: vec![2, 3],
+            rt_priority: 0,
+            run_ns: 1_000_000,
+            wait_ns: 0,
+            run_share: Some(share),
+            wait_share: Some(0.01),
+        }
+    }
+
+    fn status() -> Status {
+        let actor = ActorView {
+            name: "relay\u{1b}[2J".into(),
+            process: 4711,
+            monitor: "qemu".into(),
+            uuid: None,
+            is_libvirt: true,
+            owner: 64055,
+            unit: Some("machine-qemu.scope".into()),
+            state: "matched".into(),
+            class: Some("relay".into()),
+            pool: Some("rt".into()),
+            seen_us: 0,
+            threads: vec![
+                thread(4711, "main-loop", None, 0, 0.01),
+                thread(4713, "vcpu", Some(0), 2, 0.25),
+                thread(4714, "vcpu", Some(1), 3, 0.5),
+            ],
+            roles: Vec::new(),
+            warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],
+        };
+        let host = HostView {
+            version: "0.1.0".into(),
+            mode: "observe".into(),
+            configuration: "/etc/punctual".into(),
+            started_us: 0,
+            processors: 4,
+            actors: 1,
+            actors_seen: 1,
+            actors_released: 0,
+            classes: vec![ClassView {
+                name: "relay".into(),
+                pool: Some("rt".into()),
+                budget_ns: Some(400_000),
+                period_ns: Some(1_000_000),
+                priority: Some(1),
+                best_effort: false,
+                actors: 1,
+            }],
+            pools: vec![PoolView {
+                name: "rt".into(),
+                processors: vec![2, 3],
+                policy: "a policy".into(),
+                asked: 0.8,
+            }],
+            reload_error: Some("host.toml:3: no".into()),
+            hook_messages: 0,
+            hook_garbage: 0,
+            clients: 1,
+            clients_dropped: 0,
+            cpu_ns: 0,
+            warnings: Vec::new(),
+        };
+        Status { host, actors: vec![actor] }
+    }
+
+    #[test]
+    fn the_screen_shows_who_is_where_and_names_cannot_change_the_terminal() {
+        let expected = "\
+punctual 0.1.0 observes 1 VM on 4 processors and changes nothing
+the configuration is refused, the one before stays: host.toml:3: no
+
+pool  processors  policy    budgets ask for
+rt    2-3         a policy  0.80 of 2
+
+class  pool  VMs  budget  period   priority
+relay  rt    1    400 us  1.00 ms  1
+
+VM              class  process  vCPUs  on   run     wait   helpers  on  run
+relay\\u{1b}[2J  relay  4711     2      2-3  75.0 %  2.0 %  1        0   1.0 %
+
+warnings
+  VM relay\\u{1b}[2J: vCPU 1 runs 50 %
+";
+        let shown = all(&status());
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        assert_eq!(shown, expected, "{shown}");
+    }
+
+    #[test]
+    fn a_vm_is_shown_with_its_threads() {
+        let shown = one(&status().actors[0]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            lines[0],
+            "VM relay\\u{1b}[2J: class relay in pool rt, process 4711 (qemu of libvirt) of user 64055"
+        );
+        assert_eq!(lines[1], "unit machine-qemu.scope");
+        assert!(lines[5].starts_with("vcpu 0     4713    CPU 0/KVM  -         2   2-3"), "{shown}");
+    }
+}

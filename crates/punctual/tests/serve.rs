@@ -1,0 +1,554 @@
+//! `punctual serve` and `punctual status`, beside an installed service: a configuration, a `/run` and VMs of
+//! their own. The VMs are look-alikes: shells with the command line of QEMU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_punctual");
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(20);
+/// A VM is seen within this, by the design. The tests run beside others, so it is measured, not demanded.
+const SEEN_MS: u128 = 250;
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A service in a folder of its own.
+struct Service {
+    child: Killed,
+    folder: tempfile::TempDir,
+    /// What the service sends to its manager.
+    notified: Receiver<String>,
+}
+
+fn serve(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--config", "etc", "--run", "run"]).args(args).current_dir(folder);
+    command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM");
+    command
+}
+
+fn folder(config: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for directory in ["etc/host.d", "run/libvirt/qemu"] {
+        fs::create_dir_all(folder.path().join(directory)).expect("made");
+    }
+    fs::write(folder.path().join("etc/host.toml"), config).expect("written");
+    folder
+}
+
+impl Service {
+    fn start(config: &str) -> Service {
+        let folder = folder(config);
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("bound");
+        let (sender, notified) = channel();
+        // It ends when the service is gone and nobody receives, at the end of the program at the latest.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length) = manager.recv(&mut buffer) {
+                if sender.send(String::from_utf8_lossy(&buffer[..length]).into_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut command = serve(folder.path(), &[]);
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
+        let child = command.stderr(fs::File::create(folder.path().join("log")).expect("made")).spawn();
+        let service = Service { child: Killed(child.expect("it starts")), folder, notified };
+        service.notified("READY=1");
+        service
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Waits until the manager is sent a message that begins so.
+    fn notified(&self, begin: &str) -> String {
+        loop {
+            let message = self.notified.recv_timeout(LIMIT).expect("a message");
+            if message.starts_with(begin) {
+                return message;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child.0), signal).expect("it runs");
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).expect("a log")
+    }
+
+    fn status(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(["status", "--run", "run"]).args(args).current_dir(self.folder.path());
+        command.output().expect("it runs")
+    }
+
+    fn json(&self) -> Value {
+        let output = self.status(&["--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// The VM of this name, once it is there and `is` holds.
+    fn vm(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        wait(&format!("VM {name}"), || {
+            last = actor(&self.json(), name);
+            !last.is_null() && is(&last)
+        });
+        last
+    }
+
+    fn client(&self) -> Varlink {
+        Varlink::connect(&self.path("run/punctual/io.punctual.Host"))
+    }
+
+    /// Ends it by SIGTERM.
+    fn end(mut self) -> String {
+        self.signal(Signal::TERM);
+        assert!(self.child.0.wait().expect("an end").success());
+        self.notified("STOPPING=1");
+        let left: Vec<_> = fs::read_dir(self.path("run/punctual")).expect("a directory").flatten().collect();
+        assert_eq!(left.iter().map(|entry| entry.file_name()).collect::<Vec<_>>(), ["lock"]);
+        self.log()
+    }
+}
+
+fn actor(status: &Value, name: &str) -> Value {
+    let actors = status["actors"].as_array().expect("VMs");
+    actors.iter().find(|actor| actor["name"] == name).cloned().unwrap_or_default()
+}
+
+fn wait(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < LIMIT, "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A VM of this name that waits until its standard input ends, after a script.
+fn look_alike(name: &str, script: &str) -> Killed {
+    let script = format!("{script} read x");
+    let mut command = Command::new("sh");
+    command.arg0("/usr/bin/qemu-system-x86_64").args(["-c", &script, "sh", "-uuid", UUID]);
+    command.args(["-name", &format!("guest={name},debug-threads=on")]).stdin(Stdio::piped());
+    Killed(command.spawn().expect("it starts"))
+}
+
+const UUID: &str = "C7A5FDBD-cdaf-9455-926a-d65c16db1809";
+/// The shell calls itself as QEMU calls a vCPU's thread.
+const AS_VCPU: &str = "printf 'CPU 3/KVM' > /proc/$$/comm;";
+
+/// A connection to the control interface.
+struct Varlink(BufReader<UnixStream>);
+
+impl Varlink {
+    fn connect(path: &Path) -> Varlink {
+        let stream = UnixStream::connect(path).expect("connected");
+        stream.set_read_timeout(Some(LIMIT)).expect("set");
+        stream.set_write_timeout(Some(LIMIT)).expect("set");
+        Varlink(BufReader::new(stream))
+    }
+
+    fn send(&mut self, call: &Value) {
+        let mut bytes = serde_json::to_vec(call).expect("JSON");
+        bytes.push(0);
+        self.0.get_mut().write_all(&bytes).expect("sent");
+    }
+
+    /// The next reply; `None` when the service ended the connection.
+    fn receive(&mut self) -> Option<Value> {
+        let mut message = Vec::new();
+        self.0.read_until(0, &mut message).ok()?;
+        message.pop()?;
+        Some(serde_json::from_slice(&message).expect("JSON"))
+    }
+
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.send(&json!({ "method": method, "parameters": parameters }));
+        self.receive().expect("a reply")
+    }
+}
+
+const CLASSES: &str = "[class.relay]\nmatch = [{ name = 'punctual-relay-*' }, { metadata = 'relay' }]\n\
+                       budget = '100us'\nperiod = '10ms'\n";
+
+#[test]
+fn a_vm_is_seen_matched_sampled_and_released() {
+    let service = Service::start(CLASSES);
+    let vm = look_alike("punctual-relay-1", &format!("{AS_VCPU} while :; do :; done;"));
+    let process = vm.0.id();
+    let seen = service.vm("punctual-relay-1", |vm| vm["warnings"] != json!([]));
+    assert_eq!(
+        (&seen["process"], &seen["class"], &seen["state"]),
+        (&json!(process), &json!("relay"), &json!("matched"))
+    );
+    assert_eq!((&seen["uuid"], &seen["monitor"]), (&json!(UUID.to_lowercase()), &json!("qemu")));
+    let thread = &seen["threads"][0];
+    assert_eq!(
+        (&thread["role"], &thread["vcpu"], &thread["tid"]),
+        (&json!("vcpu"), &json!(3), &json!(process))
+    );
+    assert!(thread["run_ns"].as_u64().is_some_and(|ns| ns > 1_000_000), "{thread}");
+    assert!(thread["processors"].as_array().is_some_and(|list| !list.is_empty()), "{thread}");
+    assert_eq!(seen["warnings"][0]["kind"], "budget", "it spins");
+    let screen = String::from_utf8(service.status(&[]).stdout).expect("text");
+    let row = screen.lines().find(|line| line.starts_with("punctual-relay-1 ")).expect("a row");
+    assert_eq!(row.split_whitespace().nth(1), Some("relay"), "{screen}");
+    let one = String::from_utf8(service.status(&["punctual-relay-1"]).stdout).expect("text");
+    assert!(one.contains("\nvcpu 3 ") && one.contains("class relay"), "{one}");
+    drop(vm);
+    wait("it is released", || actor(&service.json(), "punctual-relay-1").is_null());
+    let unknown = service.status(&["punctual-relay-1"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no VM has the name or process"));
+    let log = service.end();
+    for line in
+        ["is seen: process", "belongs to class relay", "VM punctual-relay-1: vCPU 3 runs", "is released"]
+    {
+        assert!(log.contains(line), "{line} is missing in:\n{log}");
+    }
+}
+
+#[test]
+fn libvirts_files_tell_of_vms_and_their_metadata() {
+    let service = Service::start(CLASSES);
+    let vm = look_alike("punctual-web", "");
+    service.vm("punctual-web", |vm| vm["class"].is_null() && vm["is_libvirt"] == false);
+    let status = |class: &str| {
+        format!(
+            "<domstatus pid='{}'><domain><name>punctual-web</name><uuid>{UUID}</uuid><metadata>\
+             <p:actor xmlns:p='urn:punctual:actor:1' class='{class}' budget='1ms'/>\
+             </metadata></domain></domstatus>",
+            vm.0.id()
+        )
+    };
+    let write = |class: &str| {
+        fs::write(service.path("run/libvirt/qemu/new"), status(class)).expect("written");
+        fs::rename(service.path("run/libvirt/qemu/new"), service.path("run/libvirt/qemu/punctual-web.xml"))
+            .expect("moved");
+    };
+    write("relay");
+    let seen = service.vm("punctual-web", |vm| vm["class"] == "relay");
+    assert_eq!(seen["is_libvirt"], true);
+    assert!(seen["warnings"][0]["text"].as_str().is_some_and(|text| text.contains("budget")), "{seen}");
+    write("other");
+    service.vm("punctual-web", |vm| vm["class"].is_null());
+    assert!(service.end().contains("VM punctual-web left class relay"));
+}
+
+#[test]
+fn a_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_broken_one() {
+    let service = Service::start(CLASSES);
+    let vm = look_alike("punctual-relay-2", "");
+    service.vm("punctual-relay-2", |vm| vm["class"] == "relay");
+    fs::write(service.path("etc/host.toml"), CLASSES.replace("[class.relay]", "[class.other]"))
+        .expect("written");
+    service.signal(Signal::HUP);
+    let reloading = service.notified("RELOADING=1\nMONOTONIC_USEC=");
+    assert!(reloading.rsplit('=').next().is_some_and(|us| us.parse::<u64>().is_ok()), "{reloading}");
+    service.notified("READY=1");
+    service.vm("punctual-relay-2", |vm| vm["class"] == "other");
+    fs::write(service.path("etc/host.d/b.toml"), "mode = 'enforce'\n").expect("written");
+    service.signal(Signal::HUP);
+    let ready = service.notified("READY=1\nSTATUS=The configuration is refused");
+    assert!(
+        ready.contains("etc/host.d/b.toml:1: `mode` is \"enforce\": this version observes only"),
+        "{ready}"
+    );
+    service.vm("punctual-relay-2", |vm| vm["class"] == "other");
+    let mut client = service.client();
+    let refused = client.call("io.punctual.Host.Reload", json!({}));
+    assert_eq!(refused["error"], "io.punctual.Host.BrokenFile");
+    let parameters = &refused["parameters"];
+    assert_eq!((&parameters["file"], &parameters["line"]), (&json!("etc/host.d/b.toml"), &json!(1)));
+    assert!(service.json()["host"]["reload_error"].is_string());
+    fs::remove_file(service.path("etc/host.d/b.toml")).expect("removed");
+    assert_eq!(
+        client.call("io.punctual.Host.Reload", json!({}))["parameters"],
+        json!({ "classes": 1, "pools": 0 })
+    );
+    assert!(service.json()["host"]["reload_error"].is_null());
+    drop(vm);
+    service.end();
+}
+
+#[test]
+fn the_interface_describes_itself_and_refuses_by_name() {
+    let service = Service::start(CLASSES);
+    let mut client = service.client();
+    let info = client.call("org.varlink.service.GetInfo", json!({}));
+    assert_eq!(info["parameters"]["interfaces"], json!(["org.varlink.service", "io.punctual.Host"]));
+    let describe = "org.varlink.service.GetInterfaceDescription";
+    let text = client.call(describe, json!({ "interface": "io.punctual.Host" }));
+    let text = text["parameters"]["description"].as_str().expect("a description").to_owned();
+    for method in ["Status", "List", "Describe", "Monitor", "Reload"] {
+        assert!(text.contains(&format!("\nmethod {method}(")), "{method}");
+    }
+    for (call, error) in [
+        (
+            json!({ "method": describe, "parameters": { "interface": "a.b" } }),
+            "org.varlink.service.InterfaceNotFound",
+        ),
+        (json!({ "method": describe }), "org.varlink.service.InvalidParameter"),
+        (json!({ "method": "io.punctual.Host.Nothing" }), "org.varlink.service.MethodNotFound"),
+        (json!({ "method": "nothing" }), "org.varlink.service.MethodNotFound"),
+        (json!({ "method": "a.b.C" }), "org.varlink.service.InterfaceNotFound"),
+        (json!({ "method": "io.punctual.Host.List" }), "org.varlink.service.ExpectedMore"),
+        (
+            json!({ "method": "io.punctual.Host.Describe", "parameters": { "name": "none" } }),
+            "io.punctual.Host.NoSuchActor",
+        ),
+    ] {
+        client.send(&call);
+        assert_eq!(client.receive().expect("a reply")["error"], error, "{call}");
+    }
+    client.send(&json!({ "method": "io.punctual.Host.Status", "oneway": true }));
+    assert_eq!(client.call("io.punctual.Host.Status", json!({}))["parameters"]["host"]["mode"], "observe");
+    // Calls that were sent together are answered in their order.
+    let twins = ["punctual-twin", "punctual-twin"].map(|name| look_alike(name, ""));
+    wait("both are seen", || {
+        let error = client.call("io.punctual.Host.Describe", json!({ "name": "punctual-twin" }));
+        error["error"] == "io.punctual.Host.AmbiguousName"
+    });
+    client.send(&json!({ "method": "io.punctual.Host.List", "more": true }));
+    client.send(&json!({ "method": "io.punctual.Host.Status" }));
+    let mut names = BTreeMap::new();
+    loop {
+        let reply = client.receive().expect("a reply");
+        let name = reply["parameters"]["actor"]["name"].as_str().expect("a VM").to_owned();
+        *names.entry(name).or_insert(0) += 1;
+        if reply["continues"] != true {
+            break;
+        }
+    }
+    assert_eq!(names["punctual-twin"], 2, "{names:?}");
+    assert!(client.receive().expect("a reply")["parameters"]["host"].is_object());
+    drop(twins);
+    service.end();
+}
+
+#[test]
+fn a_monitor_is_sent_what_happens() {
+    let service = Service::start(CLASSES);
+    let mut client = service.client();
+    client.send(&json!({ "method": "io.punctual.Host.Monitor", "more": true }));
+    assert_eq!(client.receive().expect("an event")["parameters"]["event"]["kind"], "monitoring");
+    let vm = look_alike("punctual-relay-3", "");
+    let process = vm.0.id();
+    let mut next = || loop {
+        let reply = client.receive().expect("an event");
+        assert_eq!(reply["continues"], true);
+        let event = &reply["parameters"]["event"];
+        if event["process"] == process {
+            return event["kind"].as_str().expect("a kind").to_owned();
+        }
+    };
+    assert_eq!([next(), next()], ["seen", "matched"]);
+    drop(vm);
+    assert_eq!(next(), "released");
+    service.end();
+}
+
+#[test]
+fn hostile_clients_are_dropped_and_others_served() {
+    let service = Service::start(CLASSES);
+    let socket = service.path("run/punctual/io.punctual.Host");
+    for bytes in [&b"no JSON\0"[..], b"{}\0", b"[1]\0", &[b'x'; 70_000], b"{\"method\":1}\0"] {
+        let mut client = Varlink::connect(&socket);
+        // The service may end the connection before all is sent.
+        let _ = client.0.get_mut().write_all(bytes);
+        assert_eq!(client.receive(), None, "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(20)]));
+    }
+    // Reads nothing, and asks on and on: the service stops reading, and keeps a bounded number of replies.
+    let mut slow = Varlink::connect(&socket);
+    slow.0.get_mut().set_write_timeout(Some(Duration::from_millis(300))).expect("set");
+    let parameters = json!({ "interface": "io.punctual.Host" });
+    let call = json!({ "method": "org.varlink.service.GetInterfaceDescription", "parameters": parameters });
+    let call = format!("{call}\0").into_bytes();
+    let sent = (0..100_000).take_while(|_| slow.0.get_mut().write_all(&call).is_ok()).count();
+    assert!(sent < 100_000, "it reads without end");
+    assert!(service.json()["host"]["clients_dropped"].as_u64().is_some_and(|dropped| dropped >= 4));
+    // More connections than there are places.
+    let many: Vec<UnixStream> = (0..100).map_while(|_| UnixStream::connect(&socket).ok()).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(many);
+    wait("there are places again", || service.status(&[]).status.success());
+    let memory = fs::read_to_string(format!("/proc/{}/status", service.child.0.id())).expect("it runs");
+    let resident = memory.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    let resident: u64 = resident.expect("a size").trim().parse().expect("a number");
+    assert!(resident < 30 << 10, "{resident} KiB");
+    service.end();
+}
+
+#[test]
+fn the_hook_announces_and_garbage_is_counted() {
+    let service = Service::start(CLASSES);
+    let hook = UnixDatagram::unbound().expect("a socket");
+    let path = service.path("run/punctual/hook");
+    assert_eq!(fs::metadata(&path).expect("a socket").permissions().mode() & 0o777, 0o600);
+    for datagram in
+        [&b"my vm started begin"[..], b"garbage", b"\xff\xff a b", &[b'a'; 5000], b"vm release end"]
+    {
+        hook.send_to(datagram, &path).expect("sent");
+    }
+    wait("all are counted", || {
+        let host = &service.json()["host"];
+        (&host["hook_messages"], &host["hook_garbage"]) == (&json!(2), &json!(3))
+    });
+    service.end();
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_the_reason() {
+    let broken = folder("mode = 'enforce'\n[class.a]\n");
+    for args in [&[][..], &["--check"]] {
+        let output = serve(broken.path(), args).output().expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(
+            error.contains("this version observes only") && error.contains("`match` is missing"),
+            "{error}"
+        );
+        assert!(error.contains(" --> etc/host.toml:1:8\n"), "{error}");
+    }
+    assert!(!broken.path().join("run/punctual").exists(), "nothing was made");
+    let none = serve(broken.path(), &["--config", "nowhere"]).output().expect("it runs");
+    assert_eq!(none.status.code(), Some(2));
+    let service = Service::start(CLASSES);
+    let second = serve(service.folder.path(), &[]).output().expect("it runs");
+    let error = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(second.status.code() == Some(2) && error.contains("another `punctual serve`"), "{error}");
+    assert!(service.status(&[]).status.success(), "the first one goes on");
+    service.end();
+    let stopped = Command::new(PROGRAM).args(["status", "--run", "/nowhere"]).output().expect("it runs");
+    assert_eq!(stopped.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&stopped.stderr).contains("cannot connect to the service"));
+}
+
+#[test]
+fn a_service_after_one_that_was_killed_replaces_its_sockets() {
+    let mut service = Service::start(CLASSES);
+    service.signal(Signal::KILL);
+    service.child.0.wait().expect("an end");
+    assert!(service.path("run/punctual/hook").exists());
+    let log = fs::File::create(service.path("log")).expect("made");
+    let mut command = serve(service.folder.path(), &[]);
+    service.child =
+        Killed(command.env("NOTIFY_SOCKET", service.path("notify")).stderr(log).spawn().expect("it starts"));
+    service.notified("READY=1");
+    service.json();
+    service.end();
+}
+
+#[test]
+fn the_watchdog_is_fed() {
+    let service = Service::start(CLASSES);
+    let start = Instant::now();
+    for _ in 0..4 {
+        service.notified("WATCHDOG=1");
+    }
+    assert!(start.elapsed() > Duration::from_millis(900), "each half second");
+    service.end();
+}
+
+/// A number from the environment, for long measurements.
+fn count(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// `PUNCTUAL_STARTS=200` for the distribution.
+#[test]
+fn starts_and_stops_leave_nothing() {
+    let starts = count("PUNCTUAL_STARTS", 10);
+    let service = Service::start(CLASSES);
+    let descriptors = || {
+        let listed = fs::read_dir(format!("/proc/{}/fd", service.child.0.id())).expect("it runs");
+        listed.count()
+    };
+    let mut client = service.client();
+    client.send(&json!({ "method": "io.punctual.Host.Monitor", "more": true }));
+    client.receive().expect("an event");
+    let before = descriptors();
+    let mut latencies = Vec::new();
+    for number in 0..starts {
+        // At different times between two looks.
+        std::thread::sleep(Duration::from_millis(number as u64 * 37 % 150));
+        let start = Instant::now();
+        let vm = look_alike(&format!("punctual-relay-s{number}"), "");
+        let process = vm.0.id();
+        let mut until = |kind: &str| loop {
+            let reply = client.receive().expect("an event");
+            let event = &reply["parameters"]["event"];
+            if event["process"] == process && event["kind"] == kind {
+                return;
+            }
+        };
+        until("seen");
+        latencies.push(start.elapsed().as_millis());
+        drop(vm);
+        until("released");
+    }
+    latencies.sort_unstable();
+    let late = latencies.iter().filter(|ms| **ms > SEEN_MS).count();
+    let [p50, p99] = [50, 99].map(|percent| latencies[(starts - 1) * percent / 100]);
+    let most = latencies[starts - 1];
+    eprintln!(
+        "from start to seen, {starts}: median {p50} ms, 99 % {p99} ms, most {most} ms, {late} above {SEEN_MS}"
+    );
+    let others = service.json();
+    let host = &others["host"];
+    assert!(host["actors_released"].as_u64().is_some_and(|released| released >= starts as u64));
+    assert!(!others["actors"].to_string().contains("punctual-relay-s"), "{others}");
+    assert!(descriptors() <= before + 3, "{} descriptors, {before} before", descriptors());
+    service.end();
+}
+
+/// `PUNCTUAL_IDLE_S=60 PUNCTUAL_VMS=100` for the goal.
+#[test]
+fn an_idle_host_costs_little() {
+    let (seconds, vms) = (count("PUNCTUAL_IDLE_S", 2), count("PUNCTUAL_VMS", 20));
+    let service = Service::start(CLASSES);
+    let _vms: Vec<Killed> = (0..vms).map(|n| look_alike(&format!("punctual-idle-{n}"), "")).collect();
+    service.vm(&format!("punctual-idle-{}", vms - 1), |_| true);
+    std::thread::sleep(Duration::from_secs(if seconds > 10 { 6 } else { 0 }));
+    let process = service.child.0.id();
+    let stat = || fs::read_to_string(format!("/proc/{process}/schedstat")).expect("it runs");
+    let ran = || stat().split(' ').next().expect("a time").parse::<u64>().expect("a number");
+    let (start, before) = (Instant::now(), ran());
+    std::thread::sleep(Duration::from_secs(seconds as u64));
+    let share = (ran() - before) as f64 / start.elapsed().as_nanos() as f64;
+    let mut status = String::new();
+    fs::File::open(format!("/proc/{process}/status"))
+        .expect("it runs")
+        .read_to_string(&mut status)
+        .expect("text");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    let resident: u64 = resident.expect("a size").trim().parse().expect("a number");
+    eprintln!("{vms} idle VMs, {seconds} s: {:.3} % of a processor, {resident} KiB", share * 100.0);
+    assert!(resident < 30 << 10, "{resident} KiB");
+    service.end();
+}
