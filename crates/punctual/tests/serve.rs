@@ -552,3 +552,23 @@ fn an_idle_host_costs_little() {
     assert!(resident < 30 << 10, "{resident} KiB");
     service.end();
 }
+
+#[test]
+fn the_unit_is_valid() {
+    if !Path::new("/usr/bin/systemd-analyze").exists() {
+        return eprintln!("skipped: systemd-analyze is missing");
+    }
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/punctuald.service");
+    let text = fs::read_to_string(unit).expect("the unit");
+    // The program that the unit names may not be installed.
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("punctuald.service");
+    fs::write(&copy, text.replace("/usr/bin/punctual ", &format!("{PROGRAM} "))).expect("written");
+    let output = Command::new("systemd-analyze").arg("verify").arg(&copy).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // systemd knows notify-reload from 253 on, and takes the line before it otherwise. Pages may be missing.
+    let known = ["service type, ignoring: notify-reload", "Command 'man punctual-serve(1)' failed"];
+    let others: Vec<&str> =
+        said.lines().filter(|line| !known.iter().any(|known| line.contains(known))).collect();
+    assert!(others.iter().all(|line| !line.contains("punctuald.service")), "{said}");
+}
