@@ -3,7 +3,8 @@
 //!
 //! [`host::run_host`] is the one assembly of a run: [`config::RunConfig`] is what the user wants, and the run
 //! reports [`events::Event`]s. [`run`] has the stages of a run. [`switch`] and [`sockets`] serve networks and
-//! sockets without a run; [`status`] is what `punctual top` shows; [`calibrate`] measures.
+//! sockets without a run; [`status`] is what `punctual top` shows; [`calibrate`] measures;
+//! [`hook`] is what libvirt's hook sends.
 //!
 //! The command line and the experiments of papers may depend on this crate. It reads no arguments and prints
 //! nothing.
@@ -17,6 +18,7 @@ pub mod calibrate;
 pub mod config;
 pub mod error;
 pub mod events;
+pub mod hook;
 pub mod host;
 mod network;
 pub mod planes;

@@ -1,11 +1,14 @@
-//! `punctual guardian` and `punctual launch`: processes that a live run starts for itself; not for people.
+//! `punctual guardian` and `punctual launch`: processes that a live run starts for itself; `punctual hook`,
+//! which libvirt starts; not for people.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual_enforce::guardian::{GuardianOptions, Watched, say, watch};
 use punctual_enforce::launch;
 use punctual_linux::preflight::parse_cpu_list;
+use punctual_run::hook::{SOCKET, announce};
 
 use super::error::Error;
 use super::exit;
@@ -39,6 +42,17 @@ pub(super) struct LaunchArgs {
     command: Vec<String>,
 }
 
+/// Send an event of a VM to the service. The hook of libvirt (/etc/libvirt/hooks/qemu.d/punctual) calls it.
+#[derive(clap::Args, Debug)]
+pub(super) struct HookArgs {
+    /// Where the service listens.
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// The arguments of the hook: the VM's name, operation, sub-operation.
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
 /// Runs `punctual guardian`.
 pub(super) fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     let processors = parse_cpu_list(&args.processors)
@@ -65,4 +79,10 @@ pub(super) fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
 /// Runs `punctual launch`.
 pub(super) fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
     Err(Error::usage(launch::launch(&args.group, &args.command)))
+}
+
+/// Runs `punctual hook`.
+pub(super) fn hook(args: &HookArgs, _ui: &Ui) -> Result<u8, Error> {
+    announce(&args.socket, &args.arguments).map_err(Error::usage)?;
+    Ok(exit::OK)
 }

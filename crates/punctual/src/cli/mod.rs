@@ -195,6 +195,8 @@ enum Command {
     Guardian(guardian::GuardianArgs),
     #[command(hide = true)]
     Launch(guardian::LaunchArgs),
+    #[command(hide = true)]
+    Hook(guardian::HookArgs),
 }
 
 /// The command line's definition, for help, completions, manual pages and documentation.
@@ -239,6 +241,7 @@ pub fn main() -> ExitCode {
         Command::Man(args) => describe::man(args, command(), &ui),
         Command::Guardian(args) => guardian::guardian(args, &ui),
         Command::Launch(args) => guardian::launch(args, &ui),
+        Command::Hook(args) => guardian::hook(args, &ui),
     };
     ExitCode::from(match done {
         Ok(code) => code,
