@@ -23,6 +23,14 @@ fn embed_guest_module(folder: &Path, out: &Path) {
     std::fs::write(out, format!("&[\n{list}]")).unwrap_or_else(|error| panic!("{}: {error}", out.display()));
 }
 
+/// Flags for the guest program: static linking, and those of this build's own flags that keep directories of
+/// the machine out of it.
+fn guest_flags(own: &str) -> String {
+    let remaps = own.split('\x1f').filter(|flag| flag.starts_with("--remap-path-prefix="));
+    let flags: Vec<&str> = std::iter::once("-Ctarget-feature=+crt-static").chain(remaps).collect();
+    flags.join("\x1f")
+}
+
 fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("Cargo sets {name}"));
     let guest = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../punctual-guest");
@@ -55,7 +63,7 @@ fn main() {
         .arg(guest.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&build)
-        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .env("CARGO_ENCODED_RUSTFLAGS", guest_flags(&variable("CARGO_ENCODED_RUSTFLAGS")))
         // Wrappers are Clippy's way in; the guest is checked as a crate of the workspace already.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("RUSTC_WRAPPER");
