@@ -1,9 +1,10 @@
-.PHONY: help demo test check xen
+.PHONY: help demo test check package xen
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
 	@echo "make check  format, lints and unit tests, in minutes"
 	@echo "make test   everything that must hold"
+	@echo "make package  a .deb, an .rpm and a static tarball in target/packages (docs/install.md)"
 	@echo "make xen    the demo in guests of a real Xen, in QEMU (as root on Debian 12)"
 	@echo "make xen-replay, and so on: a lab and its mode, of those that labs/lab lists"
 
@@ -24,6 +25,10 @@ test:
 	@scripts/set-up.sh c++=build-essential python3=python3-venv npm=npm chromium=chromium \
 		qemu-system-x86_64=qemu-system-x86
 	@scripts/test.sh
+
+package:
+	@$(need-rust)
+	@packaging/build.sh
 
 xen: xen-demo xen-shares
 

@@ -207,8 +207,17 @@ fn named_paths(directory: &Path, text: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let code = text.split('`').skip(1).step_by(2);
     let is_path = |code: &&str| {
-        let known =
-            ["crates/", "docs/", "examples/", "labs/", "measurements/", "papers/", "schema/", "scripts/"];
+        let known = [
+            "crates/",
+            "docs/",
+            "examples/",
+            "labs/",
+            "measurements/",
+            "packaging/",
+            "papers/",
+            "schema/",
+            "scripts/",
+        ];
         known.iter().any(|start| code.starts_with(start))
             && !code.contains([' ', '*', '\n'])
             && !code.contains("NAME")
