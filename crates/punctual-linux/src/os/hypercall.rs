@@ -8,7 +8,8 @@ use std::os::fd::AsRawFd;
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// `IOCTL_PRIVCMD_HYPERCALL`: `_IOC(_IOC_NONE, 'P', 0, sizeof(struct privcmd_hypercall))`.
+/// `IOCTL_PRIVCMD_HYPERCALL`: `_IOC(_IOC_NONE, 'P', 0, sizeof(struct privcmd_hypercall))`. C libraries differ
+/// in the type of a request.
 const HYPERCALL: libc::c_ulong = 0x0030_5000;
 /// `__HYPERVISOR_sysctl` (Xen `xen/include/public/xen.h`).
 const SYSCTL: u64 = 35;
@@ -118,7 +119,7 @@ impl Hypervisor {
         let mut call = PrivcmdHypercall { op: number, arg: [self.page.as_mut_ptr() as u64, 0, 0, 0, 0] };
         // SAFETY: the argument is the structure that this ioctl takes, and lives until it returns. Xen writes
         // to nothing but the structure of the call and its payload, which are in the page.
-        let done = unsafe { libc::ioctl(self.privcmd.as_raw_fd(), HYPERCALL, &raw mut call) };
+        let done = unsafe { libc::ioctl(self.privcmd.as_raw_fd(), HYPERCALL as _, &raw mut call) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
