@@ -32,7 +32,7 @@ package:
 
 xen: xen-demo xen-shares
 
-host-stack-% kernel-% live-% sockets-% switch-% xen-%:
+debian-% host-stack-% kernel-% live-% sockets-% switch-% xen-%:
 	@$(need-rust)
 	@$(need-qemu)
 	@labs/lab $(patsubst %-$*,%,$@) $*

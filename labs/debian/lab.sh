@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Packages in Debian machines with systemd and libvirt.
+#
+# usage: labs/lab debian MODE
+#   package [SUITE...]  installs the .deb in a machine of each suite (bookworm and trixie by default) beside a
+#             running VM of libvirt: doctor, check, a dry run of attach, the hook, the profile for tuned, an
+#             upgrade; then removes and purges it, and compares files, units, groups and the VM's threads
+#             with those before. Fails at the first thing that is not as it should be
+#
+# Needs root, mmdebstrap, mke2fs and qemu-system-x86_64. A suite's machine is built once, in 2 to 5 minutes,
+# and kept below the target directory; QEMU runs it translated (TCG), which takes 5 minutes.
+# environment: DEB (a package that is built already), LAB_MACHINES (where machines are kept), MEMORY_MIB
+#              (1536), TIMEOUT_S (1800)
+# shellcheck source=labs/lib.sh
+. "$(dirname "$0")/../lib.sh"
+machines=$(realpath -m "${LAB_MACHINES:-${CARGO_TARGET_DIR:-target}/debian}")
+packages=(systemd systemd-sysv dbus apparmor libvirt-daemon-system libvirt-clients qemu-system-x86
+    linux-image-cloud-amd64 procps python3 tuned man-db)
+
+mirror() {
+    # shellcheck disable=SC2016  # The word is for APT.
+    apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | grep -v security | head -1
+}
+
+# machine SUITE: makes $machine, with a disk that runs the job of a second disk, a kernel and its initramfs.
+machine() {
+    local root=$machines/$1.root
+    machine=$machines/$1
+    [ ! -e "$machine/complete" ] || return 0
+    echo "== $1: a machine of packages"
+    rm -rf "$machine"
+    mkdir -p "$machine"
+    if [ ! -d "$root" ]; then
+        rm -rf "$root.new"
+        mmdebstrap --quiet --format=directory --variant=minbase --include="$(IFS=,; echo "${packages[*]}")" \
+            "$1" "$root.new" "deb $(mirror) $1 main"
+        mv "$root.new" "$root"
+    fi
+    cp "$root"/boot/vmlinuz-* "$machine/vmlinuz"
+    cp "$root"/boot/initrd.img-* "$machine/initrd"
+    # A job starts tuned if it needs it; at boot its profile for VMs would take half a minute here.
+    rm -f "$root/etc/systemd/system/multi-user.target.wants/tuned.service"
+    install -m 644 labs/debian/job.service "$root/etc/systemd/system/"
+    mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
+    ln -s ../job.service "$root/etc/systemd/system/multi-user.target.wants/"
+    mke2fs -q -t ext4 -d "$root" "$machine/disk" 3G
+    rm -rf "$root"
+    touch "$machine/complete"
+}
+
+# in_machine FILE...: boots $machine with the files in a directory, runs the first of them there and prints
+# what it prints; succeeds if it does. Nothing on the machine's disk changes.
+in_machine() {
+    local out=$scratch/out qemu start=$SECONDS
+    tar --create --file "$scratch/job" --transform 's,.*/,,' --absolute-names "$@"
+    truncate -s %512 "$scratch/job"
+    : >"$out"
+    timeout "${TIMEOUT_S:-1800}" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 \
+        -m "${MEMORY_MIB:-1536}" -nodefaults -no-reboot -display none -nic none \
+        -serial "file:$scratch/console" -serial "file:$out" -kernel "$machine/vmlinuz" \
+        -initrd "$machine/initrd" -append "console=ttyS0 root=/dev/vda rw quiet JOB=$(basename "$1")" \
+        -drive "file=$machine/disk,format=raw,if=virtio,snapshot=on" \
+        -drive "file=$scratch/job,format=raw,if=virtio,readonly=on" </dev/null &
+    qemu=$!
+    tail --quiet --follow --pid "$qemu" "$out" | stdbuf -oL tr -d '\r' |
+        grep --line-buffered -v '^JOB-STATUS' || true
+    wait "$qemu" || true
+    echo "machine: $((SECONDS - start)) s"
+    tr -d '\r' <"$out" | grep -qx 'JOB-STATUS 0' && return
+    tail -5 "$scratch/console"
+    return 1
+}
+
+package() {
+    local suite deb=${DEB:-}
+    [ "$(id -u)" = 0 ] || skip "root is needed, to unpack a machine"
+    need mmdebstrap mke2fs qemu-system-x86_64 dpkg-deb
+    [ -n "$deb" ] || deb=$(packaging/build.sh deb --output "$scratch/packages" | tail -1)
+    [ $# -gt 0 ] || set -- bookworm trixie
+    for suite; do
+        machine "$suite"
+        echo "== $suite: $(basename "$deb")"
+        in_machine labs/debian/package.sh "$deb"
+    done
+}
+
+case ${1:-} in
+    package) "$@" ;;
+    *) usage ;;
+esac
