@@ -1,7 +1,6 @@
 //! What a run gives to threads, and how a thread that came during the run would be scheduled without it.
 
 use super::Change;
-use super::before::Scheduling;
 use crate::unit::{HIGHEST, LOWEST};
 use punctual_linux::os::sched::{self, Attributes};
 
@@ -13,14 +12,28 @@ pub(super) struct OwnScheduling {
 }
 
 impl OwnScheduling {
+    /// How a thread is scheduled now.
+    ///
     /// # Errors
     /// The thread is gone.
     pub(super) fn of(tid: i32) -> std::io::Result<OwnScheduling> {
         Ok(OwnScheduling { attributes: sched::attributes(tid)?, affinity: sched::affinity(tid)? })
     }
 
-    pub(super) fn by_ref(&self) -> Scheduling<'_> {
-        Scheduling { attributes: &self.attributes, affinity: &self.affinity }
+    /// Gives it to a thread, as far as the thread has another one.
+    ///
+    /// # Errors
+    /// As `sched_setattr(2)` and `sched_setaffinity(2)`.
+    pub(super) fn put_back(&self, tid: i32) -> std::io::Result<()> {
+        // The affinity first: SCHED_DEADLINE is admitted only with the affinity it had.
+        // Some of the kernel's threads refuse to be given any, even their own.
+        if sched::affinity(tid)? != self.affinity {
+            sched::set_affinity(tid, &self.affinity)?;
+        }
+        if sched::attributes(tid)? == self.attributes {
+            return Ok(());
+        }
+        sched::restore_attributes(tid, &self.attributes)
     }
 }
 
@@ -64,11 +77,11 @@ impl Given {
     /// How a thread would be scheduled without the run that is scheduled as `now` and was started, during the
     /// run, by one that was scheduled as `origin` before: what equals something that the run gives is
     /// inherited, and everything else is its own.
-    pub(super) fn without(&self, now: OwnScheduling, origin: Scheduling<'_>) -> OwnScheduling {
+    pub(super) fn without(&self, now: OwnScheduling, origin: &OwnScheduling) -> OwnScheduling {
         let is_confined = self.affinities.contains(&now.affinity);
         OwnScheduling {
-            attributes: if self.gives(&now.attributes) { *origin.attributes } else { now.attributes },
-            affinity: if is_confined { origin.affinity.to_vec() } else { now.affinity },
+            attributes: if self.gives(&now.attributes) { origin.attributes } else { now.attributes },
+            affinity: if is_confined { origin.affinity.clone() } else { now.affinity },
         }
     }
 
@@ -111,7 +124,7 @@ mod tests {
         ] {
             for (on, affinity) in [(vec![1], vec![0, 1]), (vec![0], vec![0])] {
                 let now = OwnScheduling { attributes: now, affinity: on };
-                assert_eq!(given.without(now, origin.by_ref()), OwnScheduling { attributes, affinity });
+                assert_eq!(given.without(now, &origin), OwnScheduling { attributes, affinity });
             }
         }
     }

@@ -8,7 +8,6 @@
 //! The guardian makes the journal and holds a lock on it ([`HeldJournal`]) until it has undone it. The run
 //! writes it.
 
-mod before;
 mod change;
 mod claims;
 mod contents;
@@ -20,18 +19,21 @@ mod identity;
 mod machine;
 mod paths;
 mod restore;
+mod table;
+mod threads;
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contents::boot_id;
-use given::{Given, OwnScheduling};
+use given::OwnScheduling;
 use punctual_linux::os::sched::Attributes;
 use punctual_linux::os::{cgroup, proc};
+use table::Machine;
+use threads::{FoundThread, ThreadRecords};
 
 pub use change::{Change, Resource};
 pub use claims::{ClaimError, claimed_processors};
@@ -49,15 +51,10 @@ pub struct Journal {
     file: File,
     /// Up to here all lines are whole.
     length: u64,
-    /// The threads that it has.
-    threads: HashSet<Identity>,
+    /// What it says of threads.
+    records: ThreadRecords,
     /// The processes that end with the run.
     children: HashSet<i32>,
-    /// When the run began, in clock ticks since boot.
-    began: u64,
-    /// By process: which one it was, and how the first thread of it was that is written down.
-    processes: HashMap<i32, (Identity, OwnScheduling)>,
-    given: Given,
     /// Do runs with other state directories know of it?
     is_registered: bool,
 }
@@ -83,11 +80,8 @@ impl Journal {
             path: path.to_owned(),
             file,
             length: 0,
-            threads: HashSet::new(),
+            records: ThreadRecords::default(),
             children: HashSet::new(),
-            began: enforcer.start_ticks,
-            processes: HashMap::new(),
-            given: Given::default(),
             is_registered: false,
         };
         journal.record(&Change::Run { enforcer, name: name.to_owned(), boot: boot_id() })?;
@@ -118,6 +112,7 @@ impl Journal {
             return Err(self.unwritten(error));
         }
         self.length += line.len() as u64;
+        self.records.add(change);
         if let Change::Child { process, .. } = change {
             self.children.insert(process.id);
         }
@@ -140,10 +135,8 @@ impl Journal {
     /// # Errors
     /// As [`Journal::record`].
     pub fn record_given(&mut self, attributes: &[Attributes], affinities: &[Vec<usize>]) -> io::Result<()> {
-        let Some(news) = self.given.news(attributes, affinities) else { return Ok(()) };
-        self.record(&news)?;
-        self.given.extend(&news);
-        Ok(())
+        let news = self.records.given().news(attributes, affinities);
+        news.map_or(Ok(()), |news| self.record(&news))
     }
 
     /// Writes down everything about a thread that a run may change, unless it did so before. A thread that
@@ -154,33 +147,18 @@ impl Journal {
     /// The thread is gone, or the journal cannot be written.
     pub fn record_thread(&mut self, tid: i32) -> io::Result<()> {
         let thread = Identity::of(tid)?;
-        if self.threads.contains(&thread) {
+        if self.records.has(thread) {
             return Ok(());
         }
-        let process = proc::process_of(tid)?;
-        let now = OwnScheduling::of(tid)?;
-        let before = match self.processes.get(&process) {
-            Some((known, first))
-                if thread.start_ticks >= self.began && Identity::of(process).is_ok_and(|id| id == *known) =>
-            {
-                self.given.without(now, first.by_ref())
-            }
-            _ => now,
-        };
+        let (process, scheduling) = (proc::process_of(tid)?, OwnScheduling::of(tid)?);
+        let before = self.records.before(&Machine, FoundThread { thread, process, scheduling });
         self.record(&Change::Thread {
             thread,
             process,
             attributes: before.attributes,
-            affinity: before.affinity.clone(),
+            affinity: before.affinity,
             group: cgroup::group_of(tid)?,
-        })?;
-        self.threads.insert(thread);
-        if let Entry::Vacant(first) = self.processes.entry(process)
-            && let Ok(process) = Identity::of(process)
-        {
-            first.insert((process, before));
-        }
-        Ok(())
+        })
     }
 
     /// Writes down every thread of a process, as far as it is still there. The process may start threads
@@ -215,7 +193,7 @@ impl Journal {
     /// May a thread be changed? Only if its state before is written down, or its process ends with the run.
     /// One that is gone may.
     pub(crate) fn covers(&self, thread: Identity) -> bool {
-        self.threads.contains(&thread)
+        self.records.has(thread)
             || proc::process_of(thread.id).map_or(true, |process| self.children.contains(&process))
     }
 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::before::{Scheduling, ThreadsBefore, put_back};
 use super::claims::{file_before, kernel_thread_before};
 use super::devices::elsewhere;
-use super::given::{Given, OwnScheduling};
+use super::given::OwnScheduling;
 use super::machine::MachineLock;
+use super::table::{Machine, Table, groups_in};
+use super::threads::{AttachedGroup, ThreadRecords};
 use super::{Change, Contents, GUARDIAN_MAX, HeldJournal, Identity, paths};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
@@ -143,25 +144,15 @@ impl HeldJournal {
     }
 }
 
-/// A group with threads that the run attached to.
-pub(super) struct AttachedGroup<'a> {
-    pub directory: &'a Path,
-    pub home: &'a str,
-}
-
 /// An undoing at work.
 pub(super) struct Undo<'a> {
     pub mount: PathBuf,
-    /// When the run began, in clock ticks since boot.
-    pub began: Option<u64>,
     /// The groups of what the run started.
     started: Vec<&'a Path>,
     /// The groups of what it attached to.
-    pub attached: Vec<AttachedGroup<'a>>,
-    /// The attributes of attached threads before the run.
-    pub before: ThreadsBefore<'a>,
-    /// What the run gave to threads.
-    given: Given,
+    pub attached: Vec<AttachedGroup>,
+    /// What the journal says of threads.
+    pub records: ThreadRecords,
     /// By thread, the attributes of those in the run's groups when undoing began.
     demoted: HashMap<i32, Attributes>,
     pub restored: Restored,
@@ -170,17 +161,15 @@ pub(super) struct Undo<'a> {
 impl<'a> Undo<'a> {
     fn of(contents: &'a Contents) -> Undo<'a> {
         let mount = cgroup::mount().unwrap_or_else(|_| PathBuf::from("/sys/fs/cgroup"));
-        let mut given = Given::of(&contents.changes);
+        let mut records = ThreadRecords::of(&contents.changes);
         if !contents.unreadable.is_empty() {
-            given.add_all_priorities();
+            records.add_all_priorities();
         }
         let mut undo = Undo {
-            given,
+            records,
             demoted: HashMap::new(),
-            began: contents.run().map(|run| run.enforcer.start_ticks),
             started: Vec::new(),
             attached: Vec::new(),
-            before: ThreadsBefore::of(&contents.changes),
             restored: Restored::default(),
             mount,
         };
@@ -194,15 +183,18 @@ impl<'a> Undo<'a> {
                 _ if !paths::is_group_of_run(&undo.mount, directory) => {
                     undo.fail(format!("{}: no run makes such a group", directory.display()));
                 }
-                Some(home) => undo.attached.push(AttachedGroup { directory, home }),
+                Some(home) => {
+                    let (directory, home) = (directory.clone(), home.clone());
+                    undo.attached.push(AttachedGroup { directory, home });
+                }
                 None => undo.started.push(directory),
             }
         }
         undo
     }
 
-    fn all_groups(&self) -> impl Iterator<Item = &'a Path> {
-        self.started.iter().copied().chain(self.attached.iter().map(|group| group.directory))
+    fn all_groups(&self) -> impl Iterator<Item = &Path> {
+        self.started.iter().copied().chain(self.attached.iter().map(|group| &*group.directory))
     }
 
     pub(super) fn fail(&mut self, failure: String) {
@@ -267,8 +259,8 @@ impl<'a> Undo<'a> {
     /// Kills everything in a group of what the run started. What is older than the run was put there by
     /// somebody else, and leaves first; without the run's start nothing is known of anybody in it.
     fn kill_group(&self, directory: &Path) {
-        let Some(began) = self.began else { return };
-        for tid in threads_in_tree(directory) {
+        let Some(began) = self.records.began() else { return };
+        for tid in Machine.threads_below(directory) {
             if proc::stat(tid).is_ok_and(|stat| stat.start_ticks < began)
                 && let Ok(process) = proc::process_of(tid)
                 && cgroup::move_process(&self.mount, "/", process).is_err()
@@ -282,7 +274,8 @@ impl<'a> Undo<'a> {
 
     /// Puts every thread in the run's groups into the fair class, and remembers the class that it had.
     fn demote_groups(&mut self) {
-        for tid in self.all_groups().flat_map(threads_in_tree).collect::<Vec<_>>() {
+        let inside = |directory: &Path| Machine.threads_below(directory);
+        for tid in self.all_groups().flat_map(inside).collect::<Vec<_>>() {
             if let Ok(now) = sched::attributes(tid) {
                 self.demoted.entry(tid).or_insert(now);
             }
@@ -294,32 +287,18 @@ impl<'a> Undo<'a> {
     /// Gives all threads that the run changed their attributes and affinity, takes from those that came
     /// meanwhile what they inherited from the run, and gives all others in its groups their own class again.
     fn restore_threads(&mut self) {
-        for (thread, scheduling) in self.before.scheduling().collect::<Vec<_>>() {
-            self.demoted.remove(&thread.id);
-            self.restore_thread(thread, scheduling);
-        }
-        for (thread, origin) in self.newcomers() {
-            let demoted = self.demoted.remove(&thread.id);
-            let Ok(now) = OwnScheduling::of(thread.id) else { continue };
-            let now = OwnScheduling { attributes: demoted.unwrap_or(now.attributes), ..now };
-            let own = self.given.without(now, origin);
-            self.restore_thread(thread, own.by_ref());
-        }
-        for (tid, attributes) in std::mem::take(&mut self.demoted) {
-            if !self.given.gives(&attributes) {
-                // One that has ended needs no class.
-                let _ = sched::restore_attributes(tid, &attributes);
-            }
+        for (thread, scheduling) in self.records.schedulings(&Machine, &self.demoted) {
+            self.restore_thread(thread, &scheduling);
         }
     }
 
-    fn restore_thread(&mut self, thread: Identity, scheduling: Scheduling<'_>) {
+    fn restore_thread(&mut self, thread: Identity, scheduling: &OwnScheduling) {
         // The id of one that has ended may be another's by now.
         if !thread.is_alive() {
             self.restored.threads_gone += 1;
             return;
         }
-        match put_back(thread.id, scheduling) {
+        match scheduling.put_back(thread.id) {
             Ok(()) => self.restored.threads += 1,
             Err(_) if !thread.is_alive() => self.restored.threads_gone += 1,
             Err(e) => self.fail(format!("thread {}: {e}", thread.id)),
@@ -327,10 +306,10 @@ impl<'a> Undo<'a> {
     }
 
     fn remove_groups(&mut self) {
-        let attached = self.attached.iter().map(|group| (group.directory, false));
-        let started = self.started.iter().map(|directory| (*directory, true));
+        let attached = self.attached.iter().map(|group| (group.directory.clone(), false));
+        let started = self.started.iter().map(|directory| (directory.to_path_buf(), true));
         for (directory, is_started) in attached.chain(started).collect::<Vec<_>>().into_iter().rev() {
-            match self.remove_group(directory, is_started) {
+            match self.remove_group(&directory, is_started) {
                 Ok(()) => self.restored.groups += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => self.fail(format!("{}: cannot be removed: {e}", directory.display())),
@@ -380,7 +359,8 @@ impl<'a> Undo<'a> {
                     if others.iter().any(|other| kernel_thread_before(other, *thread).is_some()) {
                         self.restored.left_to_others += 1
                     } else {
-                        self.restore_thread(*thread, Scheduling { attributes, affinity })
+                        let (attributes, affinity) = (*attributes, affinity.clone());
+                        self.restore_thread(*thread, &OwnScheduling { attributes, affinity })
                     }
                 }
                 _ => {}
@@ -424,19 +404,6 @@ fn kill_process(process: Identity) {
         // Fails only for a process that has ended since.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
-}
-
-/// The threads in a group and in the groups below it.
-pub(super) fn threads_in_tree(directory: &Path) -> Vec<i32> {
-    let mut threads = cgroup::threads_in(directory).unwrap_or_default();
-    groups_in(directory).for_each(|group| threads.extend(threads_in_tree(&group)));
-    threads
-}
-
-/// The groups in a group.
-fn groups_in(directory: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 fn thaw_tree(directory: &Path) {
