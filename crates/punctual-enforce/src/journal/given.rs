@@ -20,6 +20,11 @@ impl OwnScheduling {
         Ok(OwnScheduling { attributes: sched::attributes(tid)?, affinity: sched::affinity(tid)? })
     }
 
+    /// How a thread is scheduled that one scheduled like this creates.
+    fn of_child(&self) -> OwnScheduling {
+        OwnScheduling { attributes: of_child(&self.attributes), affinity: self.affinity.clone() }
+    }
+
     /// Gives it to a thread, as far as the thread has another one.
     ///
     /// # Errors
@@ -37,6 +42,21 @@ impl OwnScheduling {
     }
 }
 
+/// The attributes of a thread that one with these creates (`sched_fork` in Linux `kernel/sched/core.c`).
+fn of_child(attributes: &Attributes) -> Attributes {
+    let reset = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    if attributes.flags & reset == 0 {
+        return *attributes;
+    }
+    match attributes.policy {
+        sched::FIFO | sched::RR | sched::DEADLINE => Attributes::other(),
+        _ => {
+            let (flags, nice) = (attributes.flags & !reset, attributes.nice.max(0));
+            Attributes { flags, nice, runtime_ns: 0, ..*attributes }
+        }
+    }
+}
+
 /// What a run gives to threads: scheduling attributes, and sets of processors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given {
@@ -45,18 +65,6 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// What a journal says.
-    pub(super) fn of(changes: &[Change]) -> Given {
-        let mut given = Given::default();
-        for change in changes {
-            if let Change::Given { attributes, affinities } = change {
-                given.attributes.extend(attributes);
-                given.affinities.extend_from_slice(affinities);
-            }
-        }
-        given
-    }
-
     /// The part of these that is new; `None` where nothing is.
     pub(super) fn news(&self, attributes: &[Attributes], affinities: &[Vec<usize>]) -> Option<Change> {
         let attributes: Vec<Attributes> =
@@ -69,19 +77,21 @@ impl Given {
 
     /// Adds what a journal has now.
     pub(super) fn extend(&mut self, change: &Change) {
-        let Given { attributes, affinities } = Given::of(std::slice::from_ref(change));
-        self.attributes.extend(attributes);
-        self.affinities.extend(affinities);
+        if let Change::Given { attributes, affinities } = change {
+            self.attributes.extend(attributes);
+            self.affinities.extend_from_slice(affinities);
+        }
     }
 
     /// How a thread would be scheduled without the run that is scheduled as `now` and was started, during the
-    /// run, by one that was scheduled as `origin` before: what equals something that the run gives is
-    /// inherited, and everything else is its own.
+    /// run, by one that was scheduled as `origin` before: what equals something that the run gives, or that
+    /// its children inherit, is inherited, and everything else is its own.
     pub(super) fn without(&self, now: OwnScheduling, origin: &OwnScheduling) -> OwnScheduling {
+        let origin = origin.of_child();
         let is_confined = self.affinities.contains(&now.affinity);
         OwnScheduling {
             attributes: if self.gives(&now.attributes) { origin.attributes } else { now.attributes },
-            affinity: if is_confined { origin.affinity.clone() } else { now.affinity },
+            affinity: if is_confined { origin.affinity } else { now.affinity },
         }
     }
 
@@ -91,19 +101,39 @@ impl Given {
         self.attributes.extend([Attributes::idle(), Attributes::other()]);
     }
 
-    /// Does the run give threads these attributes?
+    /// Does the run give threads these attributes, or create them by what it gives to their creators?
     pub(super) fn gives(&self, attributes: &Attributes) -> bool {
         let has_nice = !matches!(attributes.policy, sched::FIFO | sched::RR | sched::DEADLINE);
         let is_equal = |given: &&Attributes| {
             given.is_same_class(attributes) && (!has_nice || given.nice == attributes.nice)
         };
-        self.attributes.iter().any(|given| is_equal(&given))
+        self.attributes.iter().any(|given| is_equal(&given) || is_equal(&&of_child(given)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_creator_resets_on_fork_its_children_do_not_have() {
+        let reset = |attributes| Attributes { flags: libc::SCHED_FLAG_RESET_ON_FORK as u64, ..attributes };
+        let nice = |nice| Attributes { nice, ..Attributes::other() };
+        let child = |given: Attributes, now: Attributes, origin: Attributes| {
+            let mut all = Given::default();
+            all.extend(&Change::Given { attributes: vec![given], affinities: Vec::new() });
+            let own = |attributes| OwnScheduling { attributes, affinity: vec![0] };
+            all.without(own(now), &own(origin)).attributes
+        };
+        let fifo = Attributes::fifo(70);
+        assert_eq!(child(fifo, fifo, reset(Attributes::fifo(8))), nice(0));
+        assert_eq!(child(fifo, fifo, reset(nice(-3))), nice(0));
+        assert_eq!(child(fifo, fifo, reset(nice(3))), nice(3));
+        assert_eq!(child(fifo, fifo, Attributes::fifo(8)), Attributes::fifo(8));
+        // A child of SCHED_DEADLINE is fair.
+        let deadline = Attributes::deadline(2_000_000, 10_000_000);
+        assert_eq!(child(deadline, nice(0), nice(5)), nice(5));
+    }
 
     #[test]
     fn what_a_thread_inherited_from_the_run_is_told_from_what_is_its_own() {
