@@ -40,6 +40,14 @@ pub enum Change {
         /// Its version 2 group before.
         group: String,
     },
+    /// A thread becomes a unit. From now on it has what the run gives, and so has what it starts, which is in
+    /// its group.
+    Unit {
+        /// The thread.
+        thread: Identity,
+        /// The version 2 group that it moves to, which holds nothing yet.
+        group: String,
+    },
     /// What the run gives to threads from now on. A thread that comes during the run may have inherited it.
     Given {
         /// Scheduling attributes.

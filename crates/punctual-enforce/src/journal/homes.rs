@@ -43,7 +43,7 @@ impl Undo<'_> {
             if !is_inside {
                 continue;
             }
-            let group = self.records.home(&self.mount, thread, from);
+            let group = self.records.home(&Machine, &self.mount, thread, from);
             match self.move_home(tid, group) {
                 Ok(true) => {}
                 Ok(false) => self.restored.threads_without_home += 1,

@@ -18,6 +18,9 @@ pub(super) trait Table {
     /// The threads of a process, ascending.
     fn threads(&self, process: i32) -> Vec<i32>;
 
+    /// The process of a thread.
+    fn process_of(&self, tid: i32) -> Option<i32>;
+
     /// How a thread is scheduled now.
     fn scheduling(&self, tid: i32) -> Option<OwnScheduling>;
 
@@ -56,6 +59,10 @@ impl Table for Machine {
 
     fn threads(&self, process: i32) -> Vec<i32> {
         proc::threads(process).unwrap_or_default()
+    }
+
+    fn process_of(&self, tid: i32) -> Option<i32> {
+        proc::process_of(tid).ok()
     }
 
     fn scheduling(&self, tid: i32) -> Option<OwnScheduling> {

@@ -45,6 +45,8 @@ pub(super) struct ThreadRecords {
     /// thread of a process comes first.
     of_process: HashMap<i32, Vec<Identity>>,
     attached: Vec<AttachedGroup>,
+    /// By its group, the thread of each unit.
+    units: HashMap<PathBuf, Identity>,
     given: Given,
 }
 
@@ -62,6 +64,9 @@ impl ThreadRecords {
             Change::Given { .. } => self.given.extend(change),
             Change::AttachedGroup { directory, home } => {
                 self.attached.push(AttachedGroup { directory: directory.clone(), home: home.clone() });
+            }
+            Change::Unit { thread, group } => {
+                self.units.insert(PathBuf::from(group), *thread);
             }
             // A thread may come twice; its first record is how it was.
             Change::Thread { thread, process, attributes, affinity, group } if !self.has(*thread) => {
@@ -97,11 +102,74 @@ impl ThreadRecords {
 
     /// How a thread that is to be written down was before the run, or would be without it.
     pub(super) fn before(&self, table: &impl Table, found: FoundThread) -> OwnScheduling {
-        let is_young = self.began.is_some_and(|began| found.thread.start_ticks >= began);
-        match self.first_of(found.process, table).filter(|_| is_young) {
-            Some(first) => self.given.without(found.scheduling, first),
+        match self.origin(table, found.thread, found.process) {
+            Some(origin) => self.given.without(found.scheduling, origin),
             None => found.scheduling,
         }
+    }
+
+    /// How that was scheduled which created a thread during the run, as far as the run may have changed it.
+    /// `None` of a thread that is older than the run, or that nothing created which the run has changed.
+    fn origin(&self, table: &impl Table, thread: Identity, process: i32) -> Option<&OwnScheduling> {
+        if self.began.is_none_or(|began| thread.start_ticks < began) {
+            return None;
+        }
+        self.unit_around(table, thread)
+            .map(|unit| &unit.scheduling)
+            .or_else(|| self.origin_of_process(table, process))
+            .or_else(|| self.origin_in_group(table, thread))
+    }
+
+    /// The unit in whose group a thread is that is not its own: it comes from there.
+    fn unit_around(&self, table: &impl Table, thread: Identity) -> Option<&ThreadBefore> {
+        let group = PathBuf::from(table.group(thread.id)?);
+        let unit = group.ancestors().find_map(|group| self.units.get(group))?;
+        if *unit == thread { None } else { self.threads.get(unit) }
+    }
+
+    /// How a process was, or the nearest process above it, that the run has changed; or a daemon on the way.
+    fn origin_of_process(&self, table: &impl Table, mut process: i32) -> Option<&OwnScheduling> {
+        // No line of parents is as long; a made-up one may be a circle.
+        for _ in 0..LINE_MAX {
+            if let Some(first) = self.first_of(process, table) {
+                return Some(first);
+            }
+            let stat = table.stat(process)?;
+            if let Some(home) = self.origin_of_orphan(table, process, &stat) {
+                return Some(home);
+            }
+            process = stat.parent;
+        }
+        None
+    }
+
+    /// Of a process that began during the run and has lost the parent that started it, in a home of what the
+    /// run attached to: how a thread from there was. A daemon, which forks twice and begins a session in
+    /// between, is one, and so is what an attached process that has ended leaves.
+    fn origin_of_orphan(
+        &self,
+        table: &impl Table,
+        process: i32,
+        stat: &proc::Stat,
+    ) -> Option<&OwnScheduling> {
+        let is_orphan = stat.parent == 1 || (stat.session > 0 && table.stat(stat.session).is_none());
+        let is_young = self.began.is_some_and(|began| stat.start_ticks >= began);
+        if !is_young || !is_orphan {
+            return None;
+        }
+        let group = table.group(process)?;
+        let from_here = self.in_order().find(|before| before.group == group)?;
+        (!table.is_exempt(process)).then_some(&from_here.scheduling)
+    }
+
+    /// Of a thread in a group of what the run attached to: how a thread was that came from there.
+    fn origin_in_group(&self, table: &impl Table, thread: Identity) -> Option<&OwnScheduling> {
+        let group = PathBuf::from(table.group(thread.id)?);
+        let mut above = group.ancestors().filter_map(|above| above.strip_prefix("/").ok());
+        let inside = |group: &Path| self.attached.iter().find(|attached| attached.directory.ends_with(group));
+        let home = &above.find_map(|above| above.file_name().and_then(|_| inside(above)))?.home;
+        let from_here = self.in_order().find(|before| before.group == *home);
+        Some(&from_here.or_else(|| self.in_order().next())?.scheduling)
     }
 
     /// How the first thread of a process was, if that process goes on.
@@ -118,9 +186,10 @@ impl ThreadRecords {
         table: &impl Table,
         lowered: &HashMap<i32, Attributes>,
     ) -> Vec<(Identity, OwnScheduling)> {
-        let known = |thread: &Identity| Some((*thread, self.threads.get(thread)?.scheduling.clone()));
+        let known = |thread: &Identity| Some((*thread, self.before_of(table, *thread)?.scheduling.clone()));
         let mut all: Vec<(Identity, OwnScheduling)> = self.in_order.iter().filter_map(known).collect();
-        for (thread, origin) in self.newcomers(table) {
+        for (thread, process) in self.newcomers(table) {
+            let Some(origin) = self.origin(table, thread, process) else { continue };
             let Some(now) = table.scheduling(thread.id) else { continue };
             let attributes = lowered.get(&thread.id).copied().unwrap_or(now.attributes);
             all.push((thread, self.given.without(OwnScheduling { attributes, ..now }, origin)));
@@ -137,31 +206,39 @@ impl ThreadRecords {
         all
     }
 
-    /// The threads that came during the run, with the scheduling of what started them: they may have
-    /// inherited what the run gave to that. They are threads of processes that were attached to, of processes
-    /// that descend from these, of daemons in their homes, and whatever else is in the run's groups. Threads
-    /// that are older than the run and not written down are none: the run could not write, and changed
-    /// nothing, or the line is damaged.
-    fn newcomers(&self, table: &impl Table) -> Vec<(Identity, &OwnScheduling)> {
-        let mut processes: HashMap<i32, &OwnScheduling> = HashMap::new();
-        for &process in self.of_process.keys() {
-            processes.extend(self.first_of(process, table).map(|first| (process, first)));
+    /// How a thread that is written down was. One that a unit has become by executing a program, which then
+    /// has the id of the first thread of its process and the group of the unit, was as the unit.
+    fn before_of(&self, table: &impl Table, thread: Identity) -> Option<&ThreadBefore> {
+        let written = self.threads.get(&thread)?;
+        let is_elsewhere = |group: &String| *group != written.group;
+        match table.group(thread.id).filter(is_elsewhere).and_then(|_| self.unit_around(table, thread)) {
+            Some(unit) if table.is_alive(thread) => Some(unit),
+            _ => Some(written),
         }
-        let all = if self.in_order.is_empty() { HashMap::new() } else { all_processes(table) };
-        for (process, scheduling) in self.orphans(table, &all) {
-            processes.entry(process).or_insert(scheduling);
-        }
+    }
+
+    /// The threads that may have come from what the run changed, each with its process: threads that began
+    /// during the run and are not written down, of processes that were attached to or that began during the
+    /// run, or in the run's groups. Threads that are older than the run and not written down are none: the
+    /// run could not write, and changed nothing, or the line is damaged.
+    fn newcomers(&self, table: &impl Table) -> Vec<(Identity, i32)> {
         let mut newcomers = Newcomers { records: self, table, seen: HashSet::new(), found: Vec::new() };
-        for (&process, scheduling) in &processes {
-            newcomers.add(table.threads(process), scheduling);
+        if self.in_order.is_empty() {
+            return newcomers.found;
         }
-        for (process, ancestor) in self.descendants(&processes, &all) {
-            newcomers.add(table.threads(process), processes[&ancestor]);
+        for &process in self.of_process.keys() {
+            newcomers.add(table.threads(process), process);
+        }
+        for process in table.processes() {
+            let is_young = table.stat(process).is_some_and(|stat| Some(stat.start_ticks) >= self.began);
+            if is_young && self.origin_of_process(table, process).is_some() {
+                newcomers.add(table.threads(process), process);
+            }
         }
         for group in &self.attached {
-            let from_here = self.in_order().find(|before| before.group == group.home);
-            let Some(any) = from_here.or_else(|| self.in_order().next()) else { continue };
-            newcomers.add(table.threads_below(&group.directory), &any.scheduling);
+            for tid in table.threads_below(&group.directory) {
+                table.process_of(tid).into_iter().for_each(|process| newcomers.add([tid], process));
+            }
         }
         newcomers.found
     }
@@ -170,61 +247,33 @@ impl ThreadRecords {
         self.in_order.iter().filter_map(|thread| self.threads.get(thread))
     }
 
-    /// The processes that began during the run and have lost the parent that started them, in a home of what
-    /// the run attached to, each with the scheduling of a thread from there. A daemon, which forks twice and
-    /// begins a session in between, is one, and so is what an attached process that has ended leaves.
-    fn orphans(&self, table: &impl Table, all: &HashMap<i32, proc::Stat>) -> Vec<(i32, &OwnScheduling)> {
-        let began = self.began.unwrap_or(0);
-        let is_orphan =
-            |stat: &proc::Stat| stat.parent == 1 || (stat.session > 0 && !all.contains_key(&stat.session));
-        let origin_of = |pid: i32| {
-            let group = table.group(pid)?;
-            self.in_order().find(|before| before.group == group).map(|before| &before.scheduling)
-        };
-        let young = all.iter().filter(|(_, stat)| stat.start_ticks >= began && is_orphan(stat));
-        let of_others = young.filter(|(pid, _)| !table.is_exempt(**pid));
-        of_others.filter_map(|(pid, _)| Some((*pid, origin_of(*pid)?))).collect()
-    }
-
-    /// The processes that began during the run and descend from one of `ancestors`, each with that one.
-    fn descendants(
-        &self,
-        ancestors: &HashMap<i32, &OwnScheduling>,
-        stats: &HashMap<i32, proc::Stat>,
-    ) -> Vec<(i32, i32)> {
-        let began = self.began.unwrap_or(0);
-        let ancestor_of = |pid: &i32| {
-            let parent = |pid: &i32| stats.get(pid).map(|stat| stat.parent);
-            std::iter::successors(parent(pid), parent).find(|pid| ancestors.contains_key(pid))
-        };
-        let young =
-            stats.iter().filter(|(pid, stat)| stat.start_ticks >= began && !ancestors.contains_key(pid));
-        young.filter_map(|(pid, _)| Some((*pid, ancestor_of(pid)?))).collect()
-    }
-
     /// The group to which a thread in the attached group at `directory`, with this `home`, returns.
     pub(super) fn home<'a>(
         &'a self,
+        table: &impl Table,
         mount: &Path,
         thread: Identity,
         AttachedGroup { directory, home }: &'a AttachedGroup,
     ) -> &'a str {
         // A thread that came from a unit of this run has the run's own group written down.
-        let before = self.threads.get(&thread).map(|before| before.group.as_str());
+        let before = self.before_of(table, thread).map(|before| before.group.as_str());
         before.filter(|group| !cgroup::below(mount, group).starts_with(directory)).unwrap_or(home)
     }
 }
+
+/// So many parents a process has at most.
+const LINE_MAX: usize = 1_000;
 
 /// Threads that came during the run, found one by one.
 struct Newcomers<'r, 't, T> {
     records: &'r ThreadRecords,
     table: &'t T,
     seen: HashSet<i32>,
-    found: Vec<(Identity, &'r OwnScheduling)>,
+    found: Vec<(Identity, i32)>,
 }
 
-impl<'r, T: Table> Newcomers<'r, '_, T> {
-    fn add(&mut self, threads: impl IntoIterator<Item = i32>, scheduling: &'r OwnScheduling) {
+impl<T: Table> Newcomers<'_, '_, T> {
+    fn add(&mut self, threads: impl IntoIterator<Item = i32>, process: i32) {
         let began = self.records.began.unwrap_or(0);
         for tid in threads {
             if self.seen.insert(tid)
@@ -232,13 +281,8 @@ impl<'r, T: Table> Newcomers<'r, '_, T> {
                 && thread.start_ticks >= began
                 && !self.records.has(thread)
             {
-                self.found.push((thread, scheduling));
+                self.found.push((thread, process));
             }
         }
     }
-}
-
-/// What the system says of each process.
-fn all_processes(table: &impl Table) -> HashMap<i32, proc::Stat> {
-    table.processes().into_iter().filter_map(|pid| Some((pid, table.stat(pid)?))).collect()
 }

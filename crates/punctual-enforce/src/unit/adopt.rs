@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::clock::Clock;
 use super::{LiveUnit, UnitThreads};
-use crate::journal::{Identity, Journal};
+use crate::journal::{Change, Identity, Journal};
 use punctual_linux::os::cgroup::{self, Group};
 use punctual_linux::os::proc;
 
@@ -35,6 +35,8 @@ impl LiveUnit {
                     "thread {} is written down before it is moved",
                     thread.id
                 );
+                let group = cgroup::group_at(&cgroup::mount()?, &directory);
+                journal.record(&Change::Unit { thread, group: group.ok_or(io::ErrorKind::InvalidInput)? })?;
                 adopt_thread(thread, &directory)?
             }
             UnitThreads::ProcessTree(root) => adopt_tree(root, &directory, journal)?,

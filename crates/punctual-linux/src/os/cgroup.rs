@@ -298,6 +298,11 @@ pub fn below(mount: &Path, group: &str) -> PathBuf {
     mount.join(group.trim_start_matches('/'))
 }
 
+/// The group at `directory` as the kernel writes it: the inverse of [`below`]. `None` outside the mount.
+pub fn group_at(mount: &Path, directory: &Path) -> Option<String> {
+    Some(format!("/{}", directory.strip_prefix(mount).ok()?.to_str()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,6 +361,15 @@ mod tests {
         assert_eq!(domain_of(&unit), unit, "without a type it is a domain");
         fs::write(unit.join("cgroup.type"), "threaded\n").expect("written");
         assert_eq!(domain_of(&unit), home.path());
+    }
+
+    #[test]
+    fn a_group_and_its_directory_name_each_other() {
+        let mount = Path::new("/sys/fs/cgroup");
+        for group in ["/", "/a", "/a/b.scope"] {
+            assert_eq!(group_at(mount, &below(mount, group)).as_deref(), Some(group));
+        }
+        assert_eq!(group_at(mount, Path::new("/tmp/a")), None);
     }
 
     #[test]
