@@ -48,6 +48,11 @@ pub enum Change {
         /// The version 2 group that it moves to, which holds nothing yet.
         group: String,
     },
+    /// Other threads of a process than units get what the run gives to helper threads.
+    Helpers {
+        /// The process.
+        process: i32,
+    },
     /// What the run gives to threads from now on. A thread that comes during the run may have inherited it.
     Given {
         /// Scheduling attributes.

@@ -161,6 +161,16 @@ impl Journal {
         })
     }
 
+    /// Writes down a thread that gets the place of a helper.
+    ///
+    /// # Errors
+    /// As [`Journal::record_thread`].
+    pub fn record_helper(&mut self, tid: i32) -> io::Result<()> {
+        self.record_thread(tid)?;
+        let process = proc::process_of(tid)?;
+        if self.records.has_changed(process) { Ok(()) } else { self.record(&Change::Helpers { process }) }
+    }
+
     /// Writes down every thread of a process, as far as it is still there. The process may start threads
     /// meanwhile: until a listing has none that is new. Later ones are children of those written down.
     ///

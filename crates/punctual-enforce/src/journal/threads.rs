@@ -13,6 +13,7 @@ use punctual_linux::os::{cgroup, proc};
 /// How a thread was before the run.
 #[derive(Clone, Debug)]
 struct ThreadBefore {
+    process: i32,
     group: String,
     scheduling: OwnScheduling,
 }
@@ -47,6 +48,8 @@ pub(super) struct ThreadRecords {
     attached: Vec<AttachedGroup>,
     /// By its group, the thread of each unit.
     units: HashMap<PathBuf, Identity>,
+    /// The processes with threads that the run has changed.
+    changed: HashSet<i32>,
     given: Given,
 }
 
@@ -67,11 +70,15 @@ impl ThreadRecords {
             }
             Change::Unit { thread, group } => {
                 self.units.insert(PathBuf::from(group), *thread);
+                self.changed.extend(self.threads.get(thread).map(|before| before.process));
+            }
+            Change::Helpers { process } => {
+                self.changed.insert(*process);
             }
             // A thread may come twice; its first record is how it was.
             Change::Thread { thread, process, attributes, affinity, group } if !self.has(*thread) => {
                 let scheduling = OwnScheduling { attributes: *attributes, affinity: affinity.clone() };
-                let before = ThreadBefore { group: group.clone(), scheduling };
+                let before = ThreadBefore { process: *process, group: group.clone(), scheduling };
                 self.threads.insert(*thread, before);
                 self.in_order.push(*thread);
                 self.of_process.entry(*process).or_default().push(*thread);
@@ -83,6 +90,11 @@ impl ThreadRecords {
     /// Is a thread written down?
     pub(super) fn has(&self, thread: Identity) -> bool {
         self.threads.contains_key(&thread)
+    }
+
+    /// Has the run changed a thread of this process?
+    pub(super) fn has_changed(&self, process: i32) -> bool {
+        self.changed.contains(&process)
     }
 
     /// When the run began, in clock ticks since boot.
@@ -128,38 +140,45 @@ impl ThreadRecords {
     }
 
     /// How a process was, or the nearest process above it, that the run has changed; or a daemon on the way.
+    /// A process that is older than the run and unchanged passes nothing of the run on.
     fn origin_of_process(&self, table: &impl Table, mut process: i32) -> Option<&OwnScheduling> {
+        let mut young = Vec::new();
         // No line of parents is as long; a made-up one may be a circle.
         for _ in 0..LINE_MAX {
             if let Some(first) = self.first_of(process, table) {
                 return Some(first);
             }
-            let stat = table.stat(process)?;
-            if let Some(home) = self.origin_of_orphan(table, process, &stat) {
-                return Some(home);
-            }
+            let began = |stat: &proc::Stat| self.began.is_some_and(|began| stat.start_ticks >= began);
+            let Some(stat) = table.stat(process).filter(began) else { break };
+            young.push((process, stat));
             process = stat.parent;
         }
-        None
+        young.iter().find_map(|(process, stat)| self.origin_of_orphan(table, *process, stat))
     }
 
-    /// Of a process that began during the run and has lost the parent that started it, in a home of what the
-    /// run attached to: how a thread from there was. A daemon, which forks twice and begins a session in
-    /// between, is one, and so is what an attached process that has ended leaves.
+    /// Of a process that has lost the parent that started it, in a home of what the run attached to, or where
+    /// that is now: how a thread from there was. A daemon, which forks twice and begins a session in
+    /// between, is one, and so is what an attached process that has ended leaves. `init` adopts them, or a
+    /// process in another session (`PR_SET_CHILD_SUBREAPER`).
     fn origin_of_orphan(
         &self,
         table: &impl Table,
         process: i32,
         stat: &proc::Stat,
     ) -> Option<&OwnScheduling> {
-        let is_orphan = stat.parent == 1 || (stat.session > 0 && table.stat(stat.session).is_none());
-        let is_young = self.began.is_some_and(|began| stat.start_ticks >= began);
-        if !is_young || !is_orphan {
+        // Only the leader of a session has a parent in another one, as long as the parent lives.
+        let is_in_other_session =
+            || table.stat(stat.parent).is_none_or(|parent| parent.session != stat.session);
+        let is_orphan =
+            stat.parent == 1 || (stat.session > 0 && stat.session != process && is_in_other_session());
+        if !is_orphan {
             return None;
         }
         let group = table.group(process)?;
-        let from_here = self.in_order().find(|before| before.group == group)?;
-        (!table.is_exempt(process)).then_some(&from_here.scheduling)
+        let was_here = self.changed().find(|before| before.group == group).map(|before| &before.scheduling);
+        let is_here = |process: &&i32| table.group(**process).as_ref() == Some(&group);
+        let from_here = || self.changed.iter().filter(is_here).find_map(|here| self.first_of(*here, table));
+        was_here.or_else(from_here).filter(|_| !table.is_exempt(process))
     }
 
     /// Of a thread in a group of what the run attached to: how a thread was that came from there.
@@ -168,13 +187,19 @@ impl ThreadRecords {
         let mut above = group.ancestors().filter_map(|above| above.strip_prefix("/").ok());
         let inside = |group: &Path| self.attached.iter().find(|attached| attached.directory.ends_with(group));
         let home = &above.find_map(|above| above.file_name().and_then(|_| inside(above)))?.home;
-        let from_here = self.in_order().find(|before| before.group == *home);
-        Some(&from_here.or_else(|| self.in_order().next())?.scheduling)
+        let from_here = self.changed().find(|before| before.group == *home);
+        Some(&from_here.or_else(|| self.changed().next())?.scheduling)
     }
 
-    /// How the first thread of a process was, if that process goes on.
+    /// How the first thread of a process was that the run has changed, if that process goes on.
     fn first_of(&self, process: i32, table: &impl Table) -> Option<&OwnScheduling> {
-        let first = self.of_process.get(&process)?.iter().find(|thread| table.is_alive(**thread))?;
+        if !self.changed.contains(&process) {
+            return None;
+        }
+        // The first thread stays as a zombie while others of its process go on.
+        let leader = table.identity(process);
+        let goes_on = |thread: &&Identity| leader == Some(**thread) || table.is_alive(**thread);
+        let first = self.of_process.get(&process)?.iter().find(goes_on)?;
         Some(&self.threads.get(first)?.scheduling)
     }
 
@@ -243,8 +268,10 @@ impl ThreadRecords {
         newcomers.found
     }
 
-    fn in_order(&self) -> impl Iterator<Item = &ThreadBefore> {
-        self.in_order.iter().filter_map(|thread| self.threads.get(thread))
+    /// The threads of processes that the run has changed, in the order of the journal.
+    fn changed(&self) -> impl Iterator<Item = &ThreadBefore> {
+        let all = self.in_order.iter().filter_map(|thread| self.threads.get(thread));
+        all.filter(|before| self.changed.contains(&before.process))
     }
 
     /// The group to which a thread in the attached group at `directory`, with this `home`, returns.
@@ -255,6 +282,10 @@ impl ThreadRecords {
         thread: Identity,
         AttachedGroup { directory, home }: &'a AttachedGroup,
     ) -> &'a str {
+        // A group in a home has only what came from there, perhaps after it was written down.
+        if directory.parent() == Some(&*cgroup::below(mount, home)) {
+            return home;
+        }
         // A thread that came from a unit of this run has the run's own group written down.
         let before = self.before_of(table, thread).map(|before| before.group.as_str());
         before.filter(|group| !cgroup::below(mount, group).starts_with(directory)).unwrap_or(home)

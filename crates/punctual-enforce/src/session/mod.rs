@@ -227,7 +227,7 @@ impl Session {
         let journal = &mut self.restoration.journal;
         let placed = journal
             .record_given(&[*to], &[processors.to_vec()])
-            .and_then(|()| journal.record_thread(tid))
+            .and_then(|()| journal.record_helper(tid))
             .and_then(|()| sched::set_affinity(tid, processors))
             .and_then(|()| sched::set_attributes(tid, to));
         match placed {
