@@ -20,11 +20,6 @@ impl OwnScheduling {
         Ok(OwnScheduling { attributes: sched::attributes(tid)?, affinity: sched::affinity(tid)? })
     }
 
-    /// How a thread is scheduled that one scheduled like this creates.
-    fn of_child(&self) -> OwnScheduling {
-        OwnScheduling { attributes: of_child(&self.attributes), affinity: self.affinity.clone() }
-    }
-
     /// Gives it to a thread, as far as the thread has another one.
     ///
     /// # Errors
@@ -87,11 +82,26 @@ impl Given {
     /// run, by one that was scheduled as `origin` before: what equals something that the run gives, or that
     /// its children inherit, is inherited, and everything else is its own.
     pub(super) fn without(&self, now: OwnScheduling, origin: &OwnScheduling) -> OwnScheduling {
-        let origin = origin.of_child();
         let is_confined = self.affinities.contains(&now.affinity);
         OwnScheduling {
-            attributes: if self.gives(&now.attributes) { origin.attributes } else { now.attributes },
-            affinity: if is_confined { origin.affinity } else { now.affinity },
+            attributes: self.own_attributes(now.attributes, &origin.attributes),
+            affinity: if is_confined { origin.affinity.clone() } else { now.affinity },
+        }
+    }
+
+    /// A nice value is inherited with a class, also beneath one that does not use it. One of its own stays
+    /// with the class that `creator` hands on. But who is fair and has a nice value of its own may have left
+    /// a real-time class by itself, and does not return to it.
+    fn own_attributes(&self, now: Attributes, creator: &Attributes) -> Attributes {
+        let origin = of_child(creator);
+        let is_class_given = self.all().any(|given| given.is_same_class(&now));
+        let is_nice_given = self.all().any(|given| has_nice(&given) && given.nice == now.nice);
+        let nice = if is_nice_given || now.nice == creator.nice { origin.nice } else { now.nice };
+        match (is_class_given, has_nice(&now)) {
+            (false, true) => now,
+            (false, false) => Attributes { nice, ..now },
+            (true, true) if nice != origin.nice && !has_nice(&origin) => now,
+            (true, _) => Attributes { nice, ..origin },
         }
     }
 
@@ -101,19 +111,48 @@ impl Given {
         self.attributes.extend([Attributes::idle(), Attributes::other()]);
     }
 
-    /// Does the run give threads these attributes, or create them by what it gives to their creators?
+    /// Does the run give threads this class, or create them in it by what it gives to their creators?
     pub(super) fn gives(&self, attributes: &Attributes) -> bool {
-        let has_nice = !matches!(attributes.policy, sched::FIFO | sched::RR | sched::DEADLINE);
-        let is_equal = |given: &&Attributes| {
-            given.is_same_class(attributes) && (!has_nice || given.nice == attributes.nice)
-        };
-        self.attributes.iter().any(|given| is_equal(&given) || is_equal(&&of_child(given)))
+        self.all().any(|given| {
+            given.is_same_class(attributes) && (!has_nice(attributes) || given.nice == attributes.nice)
+        })
     }
+
+    /// What threads are given, and what their children have then.
+    fn all(&self) -> impl Iterator<Item = Attributes> {
+        self.attributes.iter().flat_map(|given| [*given, of_child(given)])
+    }
+}
+
+/// Does its class use a nice value?
+fn has_nice(attributes: &Attributes) -> bool {
+    !matches!(attributes.policy, sched::FIFO | sched::RR | sched::DEADLINE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_nice_value_of_ones_own_stays_and_brings_no_real_time_class() {
+        let mut given = Given::default();
+        let all = vec![Attributes::fifo(70), Attributes::other()];
+        given.extend(&Change::Given { attributes: all, affinities: Vec::new() });
+        let with = |nice, attributes| Attributes { nice, ..attributes };
+        let (fifo, other) = (Attributes::fifo(70), Attributes::other());
+        let round_robin = Attributes { policy: sched::RR, ..Attributes::fifo(7) };
+        for (now, origin, then) in [
+            (with(12, fifo), with(5, other), with(12, other)),
+            (with(12, fifo), with(5, round_robin), with(12, round_robin)),
+            (with(12, other), with(5, round_robin), with(12, other)),
+            (with(5, fifo), with(5, other), with(5, other)),
+            (with(5, other), with(5, round_robin), with(5, round_robin)),
+            (other, with(5, round_robin), with(5, round_robin)),
+            (with(0, round_robin), with(5, other), with(5, round_robin)),
+        ] {
+            assert_eq!(given.own_attributes(now, &origin), then, "{now:?}");
+        }
+    }
 
     #[test]
     fn what_a_creator_resets_on_fork_its_children_do_not_have() {
@@ -128,7 +167,7 @@ mod tests {
         let fifo = Attributes::fifo(70);
         assert_eq!(child(fifo, fifo, reset(Attributes::fifo(8))), nice(0));
         assert_eq!(child(fifo, fifo, reset(nice(-3))), nice(0));
-        assert_eq!(child(fifo, fifo, reset(nice(3))), nice(3));
+        assert_eq!(child(fifo, Attributes { nice: 3, ..fifo }, reset(nice(3))), nice(3));
         assert_eq!(child(fifo, fifo, Attributes::fifo(8)), Attributes::fifo(8));
         // A child of SCHED_DEADLINE is fair.
         let deadline = Attributes::deadline(2_000_000, 10_000_000);
@@ -148,9 +187,10 @@ mod tests {
             (Attributes::fifo(70), nice(5)),
             (Attributes { nice: 5, ..Attributes::fifo(70) }, nice(5)),
             (Attributes::other(), nice(5)),
-            (Attributes::fifo(69), Attributes::fifo(69)),
-            (round_robin, round_robin),
+            (Attributes::fifo(69), Attributes { nice: 5, ..Attributes::fifo(69) }),
+            (round_robin, Attributes { nice: 5, ..round_robin }),
             (nice(12), nice(12)),
+            (Attributes { nice: 12, ..Attributes::fifo(70) }, nice(12)),
         ] {
             for (on, affinity) in [(vec![1], vec![0, 1]), (vec![0], vec![0])] {
                 let now = OwnScheduling { attributes: now, affinity: on };
