@@ -335,11 +335,13 @@ fn has_priority_of_unit(tid: i32) -> bool {
     sched::attributes(tid).is_ok_and(|now| is_of_unit(&now))
 }
 
-/// Puts a thread that has a real-time priority into the fair class.
+/// Puts a thread that has a real-time priority into the fair class, with the nice value that it has beneath.
 fn lower(tid: i32) {
-    if sched::attributes(tid).is_ok_and(|now| is_real_time(&now)) {
+    if let Ok(now) = sched::attributes(tid)
+        && is_real_time(&now)
+    {
         // One that has ended meanwhile takes no processor.
-        let _ = sched::set_attributes(tid, &Attributes::other());
+        let _ = sched::set_attributes(tid, &Attributes { nice: now.nice, ..Attributes::other() });
     }
 }
 
@@ -419,7 +421,9 @@ mod tests {
         if sched::set_attributes(tid, &Attributes::fifo(2)).is_err() {
             return eprintln!("skipped: real-time priorities are not permitted");
         }
+        rustix::process::setpriority_process(rustix::process::Pid::from_raw(tid), 7).expect("permitted");
         lower(tid);
-        assert_eq!(sched::attributes(tid).expect("it lives").policy, sched::OTHER);
+        let lowered = sched::attributes(tid).expect("it lives");
+        assert_eq!((lowered.policy, lowered.nice), (sched::OTHER, 7));
     }
 }

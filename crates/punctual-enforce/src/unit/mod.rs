@@ -280,7 +280,8 @@ impl LiveUnit {
 
     /// Ends its enforcement: the fair class, thawed. With a real-time priority and no budget it would take
     /// the whole processor. The same for what a single thread left in its group: a program that one of its
-    /// process's threads executes has the process's id, and the priority of that thread.
+    /// process's threads executes has the process's id, and the priority of that thread. A class that is none
+    /// of a unit's stays.
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed.
@@ -291,7 +292,7 @@ impl LiveUnit {
         if let UnitThreads::Thread(_) = self.threads {
             for tid in self.group.threads().unwrap_or_default() {
                 // One that has ended takes no processor.
-                let _ = sched::set_attributes(tid, &other);
+                let _ = lower(tid);
             }
         }
         self.priority = None;
@@ -351,6 +352,16 @@ impl LiveUnit {
             Err(Error::Crowd)
         }
     }
+}
+
+/// Puts a thread that has the priority of some rank into the fair class, with the nice value that it has
+/// beneath.
+fn lower(tid: i32) -> io::Result<()> {
+    let now = sched::attributes(tid)?;
+    if now.policy != sched::FIFO || !(LOWEST..=HIGHEST).contains(&now.priority) {
+        return Ok(());
+    }
+    sched::set_attributes(tid, &Attributes { nice: now.nice, ..Attributes::other() })
 }
 
 const ATTRIBUTES: &str = "its scheduling attributes cannot be set";
