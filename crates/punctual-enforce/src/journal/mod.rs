@@ -280,4 +280,6 @@ pub fn abandoned() -> io::Result<Vec<PathBuf>> {
 }
 
 #[cfg(test)]
+mod histories;
+#[cfg(test)]
 mod tests;
