@@ -4,6 +4,9 @@ use super::Change;
 use crate::unit::{HIGHEST, LOWEST};
 use punctual_linux::os::sched::{self, Attributes};
 
+/// The kernel leaves out those that are not there.
+const PROCESSORS_MAX: usize = 1024;
+
 /// How a thread is scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnScheduling {
@@ -20,7 +23,9 @@ impl OwnScheduling {
         Ok(OwnScheduling { attributes: sched::attributes(tid)?, affinity: sched::affinity(tid)? })
     }
 
-    /// Gives it to a thread, as far as the thread has another one.
+    /// Gives it to a thread, as far as the thread has another one. Where all of its processors are offline or
+    /// excluded by a cpuset by now, the thread gets every one of its cpuset, as Linux does when it takes a
+    /// thread's last processor.
     ///
     /// # Errors
     /// As `sched_setattr(2)` and `sched_setaffinity(2)`.
@@ -28,7 +33,13 @@ impl OwnScheduling {
         // The affinity first: SCHED_DEADLINE is admitted only with the affinity it had.
         // Some of the kernel's threads refuse to be given any, even their own.
         if sched::affinity(tid)? != self.affinity {
-            sched::set_affinity(tid, &self.affinity)?;
+            let everywhere = || sched::set_affinity(tid, &(0..PROCESSORS_MAX).collect::<Vec<_>>());
+            match sched::set_affinity(tid, &self.affinity) {
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    everywhere().map_err(|_| error)?
+                }
+                set => set?,
+            }
         }
         if sched::attributes(tid)? == self.attributes {
             return Ok(());
@@ -132,6 +143,18 @@ fn has_nice(attributes: &Attributes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_whose_processors_are_gone_gets_all_of_its_cpuset() {
+        let thread = || {
+            let before = OwnScheduling::of(0).expect("readable");
+            sched::set_affinity(0, &before.affinity[..1]).expect("permitted");
+            let gone = OwnScheduling { affinity: vec![PROCESSORS_MAX - 1], ..before.clone() };
+            gone.put_back(0).expect("there are others");
+            assert_eq!(sched::affinity(0).expect("readable"), before.affinity);
+        };
+        std::thread::spawn(thread).join().expect("a thread of its own");
+    }
 
     #[test]
     fn a_nice_value_of_ones_own_stays_and_brings_no_real_time_class() {
