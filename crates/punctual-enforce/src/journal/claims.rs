@@ -122,28 +122,36 @@ impl Journal {
     /// # Errors
     /// As `read(2)` and `write(2)`.
     pub fn set_file(&mut self, path: &Path, during: &str) -> io::Result<()> {
-        let before = std::fs::read_to_string(path)?;
-        self.set_file_back_to(path, during, before.trim())
+        self.set(path, during, str::to_owned)
     }
 
-    /// Writes `during` to the file at `path`, which concerns the whole machine. It is put back to `before`,
-    /// which need not be what it reads, by the last run that has changed it. Nothing happens when it says
-    /// `during` and no run has changed it.
+    /// Writes `during` to the file at `path`, which concerns the whole machine. It is put back to `before` by
+    /// the last run that has changed it. `before` need not be what the file reads, where that is several
+    /// words; one word that is another one by now was the value of a run that has ended since, and the file
+    /// is put back to what it says now. Nothing happens when it says `during` and no run has changed it.
     ///
     /// # Errors
     /// As `read(2)` and `write(2)`. A path that [`super::restore()`] would not write is refused.
     pub fn set_file_back_to(&mut self, path: &Path, during: &str, before: &str) -> io::Result<()> {
+        let is_list = |now: &str| now.contains(char::is_whitespace);
+        self.set(path, during, |now| if is_list(now) { before } else { now }.to_owned())
+    }
+
+    /// `before` says from what the file reads how it is put back, if no other run has changed it.
+    fn set(&mut self, path: &Path, during: &str, before: impl FnOnce(&str) -> String) -> io::Result<()> {
         super::paths::check_parameter(path)?;
         let machine = MachineLock::take()?;
         let original = machine.others(&self.path)?.iter().find_map(|other| file_before(other, path));
-        let is_set = std::fs::read_to_string(path)?.trim() == during.trim();
+        // Not before the lock is held: another run may put it back until then.
+        let now = std::fs::read_to_string(path)?;
+        let is_set = now.trim() == during.trim();
         if is_set && original.is_none() {
             return Ok(());
         }
         self.register(&machine)?;
         self.record(&Change::File {
             path: path.to_owned(),
-            before: original.unwrap_or_else(|| before.to_owned()),
+            before: original.unwrap_or_else(|| before(now.trim())),
             during: during.to_owned(),
         })?;
         if is_set { Ok(()) } else { super::paths::write_parameter(path, during) }
