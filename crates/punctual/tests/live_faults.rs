@@ -2,6 +2,8 @@
 //! after.
 
 mod common;
+#[path = "faults/histories.rs"]
+mod histories;
 #[path = "faults/homes.rs"]
 mod homes;
 #[path = "faults/journals.rs"]
