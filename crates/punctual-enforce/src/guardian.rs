@@ -176,6 +176,9 @@ pub struct Watched {
 /// # Errors
 /// The journal cannot be read.
 pub fn watch(options: &GuardianOptions) -> io::Result<Watched> {
+    // A run that is stopped before it has begun its journal is known by this alone.
+    let parent = i32::try_from(std::os::unix::process::parent_id()).ok().filter(|parent| *parent > 1);
+    let parent = parent.and_then(|parent| Identity::of(parent).ok());
     // Out of reach of a Ctrl-C that is meant for the run; without privileges it works at a normal
     // priority.
     let _ = rustix::process::setsid();
@@ -190,7 +193,7 @@ pub fn watch(options: &GuardianOptions) -> io::Result<Watched> {
     // A run that was killed meanwhile does not read it. Its pipe is closed then, and the journal goes.
     let _ = out.write_all(READY).and_then(|()| out.flush());
     let reason = read_beats(&io::stdin(), options.limit)?;
-    if let (Some(_), Some(run)) = (&reason, journal.enforcer()?) {
+    if let (Some(_), Some(run)) = (&reason, journal.enforcer()?.or(parent)) {
         end(run, &mut out);
     }
     let restored = journal.restore()?;
