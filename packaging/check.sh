@@ -11,7 +11,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- deb rpm tar
-for tool in git dpkg-deb dpkg-shlibdeps rpmbuild strip python3; do
+tools=(git dpkg-deb dpkg-shlibdeps strip python3)
+case " $* " in *" rpm "*) tools+=(rpmbuild) ;; esac
+for tool in "${tools[@]}"; do
     command -v $tool >/dev/null || { echo "check-packages: skipped: $tool is missing"; exit 77; }
 done
 
@@ -64,15 +66,21 @@ listing() {
         -o -printf '%M %u:%g %p\n' | sort)
 }
 
+# The same without the group's files and their lock, which systemd-sysusers writes.
+without_group() {
+    listing | grep -Ev ' \./etc(/(group|gshadow|passwd|shadow|\.pwd\.lock)-?)?$'
+}
+
 # An installation without a system around it (DPKG_ROOT).
 installation() {
     local root=$work/root dpkg
     [ "$(id -u)" = 0 ] || { echo "installation: skipped, it needs root"; return; }
     command -v systemd-sysusers >/dev/null || { echo "installation: skipped, systemd is missing"; return; }
     dpkg=(dpkg "--root=$root" "--log=$work/dpkg.log" --force-script-chrootless --force-depends)
-    mkdir -p "$root"/{run,var/lib/dpkg/{info,updates,triggers}}
+    # As every system with systemd has them; the helpers of its units would make them.
+    mkdir -p "$root"/{run,etc/systemd/system,var/lib/{systemd,dpkg/{info,updates,triggers}}}
     : >"$root/var/lib/dpkg/status"
-    listing >"$work/before"
+    without_group >"$work/before"
     "${dpkg[@]}" --install "$1" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "it cannot be installed"; }
     grep -q '^punctual:' "$root/etc/group" || fail "the group is not made"
     [ "$(stat -c '%a' "$root/run/punctual" "$root/var/lib/punctual" | xargs)" = "750 700" ] ||
@@ -86,8 +94,7 @@ installation() {
     [ -e "$root/etc/punctual/host.toml" ] || fail "removal removes the configuration"
     if [ -e "$root/usr" ] || [ -e "$root/run/punctual" ]; then fail "removal leaves files"; fi
     "${dpkg[@]}" --purge punctual >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "it cannot be purged"; }
-    # systemd-sysusers writes the group's files and their lock.
-    listing | grep -Ev ' \./etc(/(group|gshadow|passwd|shadow|\.pwd\.lock)-?)?$' | diff "$work/before" - ||
+    without_group | diff "$work/before" - ||
         fail "it leaves files behind"
     echo "installed, upgraded, removed, purged: only the group is left"
 }

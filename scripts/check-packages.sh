@@ -1,6 +1,7 @@
 #!/bin/sh
-# Are packages reproducible, clean, and gone when purged? This is packaging/check.sh with the tests' program,
-# which takes no release build; packaging/check.sh alone compares complete builds.
+# Is the .deb packed to the same bytes anywhere, clean, and gone when purged? This is packaging/check.sh with
+# the tests' program, which takes no release build; packaging/check.sh alone compares complete builds and all
+# formats.
 #
 # usage: scripts/check-packages.sh
 # exit: 0 they are, 1 they are not, 77 skipped: a tool is missing (it says which).
@@ -10,4 +11,4 @@ target="${CARGO_TARGET_DIR:-target}"
 
 # With the examples, the features are those of the tests: nothing that they built is built again.
 cargo build --quiet --locked --workspace --all-features --bins --examples
-PUNCTUAL="$target/debug/punctual" exec packaging/check.sh
+PUNCTUAL="$target/debug/punctual" exec packaging/check.sh deb
