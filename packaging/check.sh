@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 tools=(git dpkg-deb dpkg-shlibdeps strip python3)
 case " $* " in *" rpm "*) tools+=(rpmbuild) ;; esac
 for tool in "${tools[@]}"; do
-    command -v $tool >/dev/null || { echo "check-packages: skipped: $tool is missing"; exit 77; }
+    command -v "$tool" >/dev/null || { echo "check-packages: skipped: $tool is missing"; exit 77; }
 done
 
 work=$(mktemp -d)
