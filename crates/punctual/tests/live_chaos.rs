@@ -1,5 +1,5 @@
-//! Twenty seconds of an operator's day (`examples/chaos`) with a fixed seed. The command also judges how long a
-//! unit is without an enforcer; here that is printed only, since it takes a machine that nobody shares.
+//! Twenty seconds of an operator's day (`examples/chaos`) with a fixed seed. The command also judges how long
+//! a unit is without an enforcer; here that is printed only, since it takes a machine that nobody shares.
 
 mod chaos;
 mod common;
