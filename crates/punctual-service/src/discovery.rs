@@ -3,7 +3,7 @@
 //! `/proc/loadavg` ends with the id that the kernel gave last. While that does not change, no process and no
 //! thread has started, and a look is that one read. Otherwise the ids since the last look are examined. A
 //! process becomes a monitor when it executes the program, some time after it was forked: so each new id is
-//! examined again, [`AGAIN`]. All processes are examined every [`SCAN_INTERVAL`], for those that execute a
+//! examined again a few times. All processes are examined every [`SCAN_INTERVAL`], for those that execute a
 //! monitor later, and when ids wrapped around.
 //!
 //! Why not the kernel's process connector: it takes CAP_NET_ADMIN, which the service has no other use for,

@@ -27,7 +27,7 @@ pub struct Sampled {
     pub total: SchedStat,
     /// In the last interval between two samples; `None` before the second one.
     pub recent: Option<SchedStat>,
-    /// The average share of a processor that it runs, over some [`AVERAGE_OF`] intervals.
+    /// The average share of a processor that it runs, over some `AVERAGE_OF` intervals.
     pub average: Option<f64>,
 }
 
