@@ -144,7 +144,7 @@ pub enum Reason {
          the safe side", whole_us(.bound), whole_us(&(*bound - *deadline))
     )]
     BeyondDeadline { bound: Duration, deadline: Duration },
-    /// Nor within 16 deadlines.
+    /// Nor within the longest time that is looked at.
     #[error("no bound within {LATE_FACTOR_MAX} times the deadline: more may be asked for than is supplied")]
     NoBound,
     /// EDF in a supply: so much later more can be due than is supplied.

@@ -12,9 +12,6 @@ use punctual_sched::Duration;
 /// Hosts with more tasks and vCPUs than this are not searched: each step analyses the whole host.
 const UNITS_MAX: usize = 300;
 
-/// Remedies are searched for so many vCPUs, the first ones.
-const VCPUS_MAX: usize = 8;
-
 /// Of its period, a budget found is at most this part too large.
 const STEPS: u64 = 1_000;
 
@@ -28,7 +25,7 @@ pub(crate) fn remedies(host: &Host, answers: &Answers) -> Vec<Remedy> {
         return Vec::new();
     }
     let open = answers.vcpus.keys().filter_map(|vcpu| Some((*vcpu, open_tasks(host, answers, *vcpu)?)));
-    open.take(VCPUS_MAX).filter_map(|(vcpu, open)| remedy(host, answers, vcpu, &open)).collect()
+    open.filter_map(|(vcpu, open)| remedy(host, answers, vcpu, &open)).collect()
 }
 
 /// The tasks of the vCPU that are not guaranteed; `None` if all are, or if others than this vCPU run them.

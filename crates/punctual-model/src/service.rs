@@ -42,7 +42,7 @@ pub enum Match {
     Unit(Pattern),
 }
 
-/// A text in which `*` stands for any characters and `?` for one, as in a shell.
+/// A text in which `*` matches any characters and `?` one, as in a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 

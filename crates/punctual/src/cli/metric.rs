@@ -174,6 +174,8 @@ impl Metric {
             std::array::from_fn(|i| sums[i] + more[i])
         });
         match self {
+            // Without pools there are no deadlines.
+            Metric::NoMiss if results.pools.is_empty() => Value::Share(0, 0),
             Metric::NoMiss => Value::Share(without_miss, results.runs.into()),
             _ => self.value(&jobs, &results.processors, counts),
         }

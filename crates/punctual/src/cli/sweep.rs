@@ -204,7 +204,15 @@ impl<'a> Grid<'a> {
         if points.is_none_or(|n| n > most) {
             return Err(Error::Usage(format!("the grid has more than {most} points{why}")));
         }
-        Ok(Grid { args, file: HostFile::read(&args.file)?, dimensions })
+        let grid = Grid { args, file: HostFile::read(&args.file)?, dimensions };
+        if let (true, Ok(AnyHost::Stack(_))) =
+            (grid.analyses(), grid.file.any_host(&args.changes.overrides(None)))
+        {
+            let text = "metrics of the analysis are of tasks with deadlines, and a host with `host_stack` \
+                        has none; `punctual check` bounds its requests";
+            return Err(Error::Usage(text.into()));
+        }
+        Ok(grid)
     }
 
     fn points(&self) -> usize {

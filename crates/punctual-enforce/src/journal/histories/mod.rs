@@ -87,29 +87,17 @@ const ACTIONS: [Action; 32] = [
     Clone,
 ];
 
-/// Numbers that look random: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 fn history(seed: u64) -> Vec<Operation> {
-    let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    let length = 5 + random.below(LENGTH);
+    let seed = seed.wrapping_mul(0x2545_f491_4f6c_dd1d);
+    let mut position = 0;
+    let mut number = || {
+        position += 1;
+        punctual_jobs::mix(seed, position - 1)
+    };
+    let length = 5 + number() % LENGTH;
     let mut operation = || {
-        let action = ACTIONS[random.below(ACTIONS.len() as u64) as usize];
-        (action, random.next() as u16, random.next() as u16)
+        let action = ACTIONS[(number() % ACTIONS.len() as u64) as usize];
+        (action, number() as u16, number() as u16)
     };
     (0..length).map(|_| operation()).collect()
 }
@@ -174,7 +162,7 @@ impl Story {
         self.world.clone_thread(process);
     }
 
-    /// The thread, of all but those of the machine's own processes, that a number stands for.
+    /// The thread, of all but those of the machine's own processes, that a number chooses.
     fn thread(&self, number: u16) -> Option<i32> {
         let is_one = |(_, thread): &(&i32, &Thread)| {
             !matches!(thread.process, INIT | SUBREAPER | SHELL) && !thread.is_zombie

@@ -93,15 +93,18 @@ static OVERHEADS: TableInfo = TableInfo {
     options: OptionTables::None,
 };
 
+/// `processors` of a pool.
+pub(in crate::file) const POOL_PROCESSORS: KeyInfo = key(
+    "processors",
+    Kind::Numbers,
+    Some("all, if it is the only pool"),
+    "The machine's processors in this pool; no other pool may have them.",
+);
+
 static POOL: TableInfo = TableInfo {
     title: "[pool.NAME]",
     keys: &[
-        key(
-            "processors",
-            Kind::Numbers,
-            Some("all, if it is the only pool"),
-            "The machine's processors in this pool; no other pool may have them.",
-        ),
+        POOL_PROCESSORS,
         required(
             "policy",
             Kind::Policy,

@@ -1,6 +1,6 @@
 //! Keys of the service's configuration, and keys that only later versions can carry out.
 
-use crate::file::host::keys::COUNT_32;
+use crate::file::host::keys::{COUNT_32, POOL_PROCESSORS};
 use crate::file::key::{Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
 
@@ -41,12 +41,7 @@ static MACHINE: TableInfo = TableInfo {
 static POOL: TableInfo = TableInfo {
     title: "[pool.NAME]",
     keys: &[
-        key(
-            "processors",
-            Kind::Numbers,
-            Some("all, if it is the only pool"),
-            "The machine's processors in this pool; no other pool may have them.",
-        ),
+        POOL_PROCESSORS,
         required(
             "policy",
             Kind::Policy,
