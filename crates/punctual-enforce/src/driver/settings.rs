@@ -11,6 +11,8 @@ pub struct Settings {
     pub lateness_max: Duration,
     /// Who pays for an overrun because of a late look.
     pub late_overrun: LateOverrun,
+    /// Is the number of a unit that was removed used again?
+    pub reuses_numbers: bool,
 }
 
 /// What happens to the part of an overrun that arose because a look came later than it was due.
@@ -25,12 +27,13 @@ pub enum LateOverrun {
 }
 
 impl Default for Settings {
-    /// 20 us (a look costs a few of them) and 500 us; overruns are owed.
+    /// 20 us (a look costs a few of them) and 500 us; overruns are owed, and each unit has its own number.
     fn default() -> Self {
         Settings {
             granularity: Duration::from_us(20),
             lateness_max: Duration::from_us(500),
             late_overrun: LateOverrun::Owed,
+            reuses_numbers: false,
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Step {
 }
 
 /// The units of one pool, driven. Units are numbered in the order of [`Driver::insert`]; a removed number is
-/// not used again.
+/// used again only where [`Settings::reuses_numbers`] says that.
 pub struct Driver {
     pub(super) name: &'static str,
     pub(super) policy: Box<dyn Policy>,
@@ -129,12 +129,13 @@ impl Driver {
     pub fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<usize, ParamError> {
         let now = self.advance_clock(now);
         let id = self.policy.insert(now, params)?;
-        let number = self.units.len();
+        let free = || self.units.iter().position(Option::is_none);
+        let number = self.settings.reuses_numbers.then(free).flatten().unwrap_or(self.units.len());
         if self.numbers.len() <= id.index() {
             self.numbers.resize(id.index() + 1, usize::MAX);
         }
         self.numbers[id.index()] = number;
-        self.units.push(Some(Unit {
+        let unit = Some(Unit {
             id,
             vm: params.vm,
             owed: Duration::ZERO,
@@ -143,7 +144,11 @@ impl Driver {
             order: Order::Parked,
             order_before: Order::Parked,
             counts: UnitCounts { wakes: 1, ..UnitCounts::default() },
-        }));
+        });
+        match self.units.get_mut(number) {
+            Some(slot) => *slot = unit,
+            None => self.units.push(unit),
+        }
         self.policy.wake(now, id, &mut self.resched);
         let reserve = self.units.len();
         self.ranking.reserve(reserve);

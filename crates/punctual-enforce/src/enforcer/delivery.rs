@@ -95,6 +95,11 @@ impl Deliveries {
         self.account(unit).budget = budget;
     }
 
+    /// Another unit has this number from now on.
+    pub fn forget(&mut self, unit: usize) {
+        *self.account(unit) = Account::default();
+    }
+
     fn account(&mut self, unit: usize) -> &mut Account {
         if self.accounts.len() <= unit {
             self.accounts.resize_with(unit + 1, Account::default);

@@ -140,12 +140,13 @@ pub struct History {
 }
 
 impl History {
-    /// Takes what enforcers have handed over and tells `each` of it; `spare` is an empty vector that they get
-    /// in exchange. False where there was nothing.
+    /// Takes what enforcers have handed over, tells `each` of it, and adds it if it is to be kept; `spare` is
+    /// an empty vector that they get in exchange. False where there was nothing.
     pub(super) fn take(
         &mut self,
         exchange: &Mutex<Vec<Entry>>,
         spare: &mut Vec<Entry>,
+        is_kept: bool,
         each: impl FnMut(&Entry),
     ) -> bool {
         let is_worth_it = {
@@ -158,7 +159,11 @@ impl History {
         };
         if is_worth_it {
             spare.iter().for_each(each);
-            self.append(spare);
+            if is_kept {
+                self.append(spare);
+            } else {
+                spare.clear();
+            }
         }
         is_worth_it
     }
@@ -201,7 +206,7 @@ mod tests {
             writer.push(look(at));
             writer.hand_over(Instant::from_ns(at), &exchange);
             if at % count == count - 1 {
-                history.take(&exchange, &mut spare, |_| {});
+                history.take(&exchange, &mut spare, true, |_| {});
             }
         }
         assert!(history.entries().eq((0..3 * count).map(look)));
@@ -210,9 +215,9 @@ mod tests {
             writer.push(look(at));
             writer.hand_over(Instant::from_ns(at), &exchange);
         }
-        history.take(&exchange, &mut spare, |_| {});
+        history.take(&exchange, &mut spare, true, |_| {});
         writer.hand_over(Instant::ZERO, &exchange);
-        history.take(&exchange, &mut spare, |_| {});
+        history.take(&exchange, &mut spare, true, |_| {});
         history.append(&mut writer.into_rest());
         assert_eq!(history.entries().filter(|entry| *entry == Entry::Lost).count(), 1);
     }

@@ -122,7 +122,7 @@ impl Enforcement {
         let work = move || watchdog::watch(&shared, placement);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
         let (shared, processors) = (enforcement.shared.clone(), enforcement.processors.clone());
-        let work = move || observer::observe(&shared, &processors, switches, observed.serving);
+        let work = move || observer::observe(&shared, &processors, switches, observed);
         enforcement.observer = Some(std::thread::Builder::new().name("observer".into()).spawn(work)?);
         Ok(enforcement)
     }

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use super::delivery::Deliveries;
-use super::history::History;
+use super::history::{Entry, History};
 use super::occupants::{Occupants, Reader};
 use super::shared::{NAME, Shared};
 use crate::clock::now;
-use crate::unit::UnitThreads;
+use crate::unit::{UnitCounters, UnitThreads};
 use punctual_linux::os::load::{self, Load};
 use punctual_linux::os::proc;
 use punctual_linux::vmm;
@@ -88,6 +88,9 @@ pub struct Observed {
     pub switches: bool,
     /// Threads that serve units.
     pub serving: Arc<Serving>,
+    /// Keep nothing for finding out afterwards why jobs were late: for enforcement without an end. Numbers of
+    /// units that are gone are used again then.
+    pub keeps_nothing: bool,
 }
 
 /// What happened on the pool's processors from one instant to another.
@@ -121,17 +124,22 @@ pub(super) fn observe(
     shared: &Shared,
     processors: &[usize],
     mut switches: Option<Reader>,
-    serving: Arc<Serving>,
+    observed: Observed,
 ) -> Observations {
+    let Observed { serving, keeps_nothing, .. } = observed;
     let mut observations = Observations::default();
     let mut spare = super::history::spare();
     let mut sampler = Sampler::new(processors.to_vec(), serving);
     let mut next = StdInstant::now();
-    let mut deliveries = Deliveries::within((0, u64::MAX));
+    let mut published = Published::new();
     while !shared.is_stopping() {
         std::thread::park_timeout(INTERVAL);
-        if observations.history.take(&shared.exchange, &mut spare, |entry| deliveries.read(*entry)) {
-            publish(shared, &mut deliveries);
+        let read = |entry: &Entry| published.deliveries.read(*entry);
+        if observations.history.take(&shared.exchange, &mut spare, !keeps_nothing, read) {
+            published.publish(shared);
+        }
+        if keeps_nothing {
+            continue;
         }
         if let Some(switches) = &mut switches {
             switches.read(shared);
@@ -142,8 +150,11 @@ pub(super) fn observe(
             next = began + (began.elapsed() * SAMPLE_COSTS).max(SAMPLE_INTERVAL);
         }
     }
+    if keeps_nothing {
+        return observations;
+    }
     observations.add(sampler.sample(shared));
-    observations.history.take(&shared.exchange, &mut spare, |_| {});
+    observations.history.take(&shared.exchange, &mut spare, true, |_| {});
     if let Some(mut switches) = switches {
         switches.read(shared);
         observations.occupants = switches.into_occupants();
@@ -151,15 +162,38 @@ pub(super) fn observe(
     observations
 }
 
-/// Publishes what units were delivered so far, and learns of budgets for what comes.
-fn publish(shared: &Shared, deliveries: &mut Deliveries) {
-    // Without the lock from here on: enforcers take it.
-    let known = shared.known().clone();
-    for (unit, delivery) in known.iter().zip(deliveries.by_unit()) {
-        unit.counters.set_delivery(delivery);
+/// What units were delivered so far, as others may read it.
+struct Published {
+    deliveries: Deliveries,
+    /// By number, whose delivery it is.
+    counters: Vec<Arc<UnitCounters>>,
+}
+
+impl Published {
+    fn new() -> Published {
+        Published { deliveries: Deliveries::within((0, u64::MAX)), counters: Vec::new() }
     }
-    for (number, unit) in known.iter().enumerate() {
-        deliveries.set_budget(number, unit.budget);
+
+    /// Publishes it, and learns of budgets for what comes.
+    fn publish(&mut self, shared: &Shared) {
+        // Without the lock from here on: enforcers take it.
+        let known = shared.known().clone();
+        for (number, unit) in known.iter().enumerate() {
+            match self.counters.get_mut(number) {
+                None => self.counters.push(unit.counters.clone()),
+                Some(before) if !Arc::ptr_eq(before, &unit.counters) => {
+                    *before = unit.counters.clone();
+                    self.deliveries.forget(number);
+                }
+                Some(_) => {}
+            }
+        }
+        for (unit, delivery) in known.iter().zip(self.deliveries.by_unit()) {
+            unit.counters.set_delivery(delivery);
+        }
+        for (number, unit) in known.iter().enumerate() {
+            self.deliveries.set_budget(number, unit.budget);
+        }
     }
 }
 

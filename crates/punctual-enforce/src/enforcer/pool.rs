@@ -26,8 +26,7 @@ pub(super) const SLEEP_MAX: Duration = Duration::from_ms(100);
 /// What can be asked of a pool while it runs.
 #[derive(Debug)]
 pub enum Command {
-    /// Put units under enforcement; the number of each is the count of units before it. The periods of their
-    /// servers begin at this instant.
+    /// Put units under enforcement. The periods of their servers begin at this instant.
     Add(Vec<(LiveUnit, UnitParams)>, Instant),
     /// End the enforcement of the unit with this name: it is thawed, in the fair class, and no longer read.
     /// The rest is put back when the journal is undone.
@@ -166,6 +165,7 @@ impl Pool {
         self.must_read.resize(count, true);
         self.written.resize(count, None);
         self.must_read[number] = true;
+        self.written[number] = None;
         self.observed.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
         self.shared.add_unit(&unit, number, params, processors);

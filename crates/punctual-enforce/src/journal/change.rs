@@ -53,6 +53,11 @@ pub enum Change {
         /// The process.
         process: i32,
     },
+    /// The run has let go of a process: what is written down about it above is undone.
+    Released {
+        /// The process.
+        process: i32,
+    },
     /// What the run gives to threads from now on. A thread that comes during the run may have inherited it.
     Given {
         /// Scheduling attributes.

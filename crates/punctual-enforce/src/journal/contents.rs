@@ -53,12 +53,12 @@ impl Contents {
         contents
     }
 
-    /// Reads all of an open journal.
+    /// Reads all of an open journal, but for what concerned processes that the run has let go of.
     pub(super) fn of(mut file: &File) -> io::Result<Contents> {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0))?;
         file.read_to_end(&mut bytes)?;
-        Ok(Contents::parse(&bytes))
+        Ok(Contents::parse(&bytes).without_released())
     }
 
     /// The run that wrote it; `None` when it did not come to that.

@@ -18,6 +18,7 @@ mod homes;
 mod identity;
 mod machine;
 mod paths;
+mod released;
 mod restore;
 mod table;
 mod threads;
@@ -192,6 +193,22 @@ impl Journal {
             }
         }
         Ok(())
+    }
+
+    /// Lets go of a process that the run attached to: undoes what is written down about it, which counts no
+    /// longer then. Of what could not be put back, all stays written down, and is undone at the end. Returns
+    /// also the directories of groups that are gone.
+    ///
+    /// # Errors
+    /// The journal cannot be read or written.
+    pub fn release(&mut self, process: i32) -> io::Result<(Restored, Vec<PathBuf>)> {
+        let part = read(&self.path)?.part_of(&cgroup::mount()?, process);
+        let restored = part.undo();
+        if restored.failures.is_empty() {
+            self.record(&Change::Released { process })?;
+            self.records = ThreadRecords::of(&read(&self.path)?.changes);
+        }
+        Ok((restored, part.directories()))
     }
 
     /// Has every write fail from now on.

@@ -101,10 +101,7 @@ impl HeldJournal {
             return Ok(restored);
         }
         let mut undo = Undo::of(&contents);
-        // Priorities first: the thread that holds the lock which thawing takes may need the processor of a
-        // unit that spins.
-        undo.demote_groups();
-        undo.all_groups().for_each(thaw_tree);
+        undo.thaw();
         let children = undo.end_children(&contents.changes);
         undo.restore_threads();
         undo.send_home();
@@ -159,7 +156,7 @@ pub(super) struct Undo<'a> {
 }
 
 impl<'a> Undo<'a> {
-    fn of(contents: &'a Contents) -> Undo<'a> {
+    pub(super) fn of(contents: &'a Contents) -> Undo<'a> {
         let mount = cgroup::mount().unwrap_or_else(|_| PathBuf::from("/sys/fs/cgroup"));
         let mut records = ThreadRecords::of(&contents.changes);
         if !contents.unreadable.is_empty() {
@@ -191,6 +188,21 @@ impl<'a> Undo<'a> {
             }
         }
         undo
+    }
+
+    /// Everything in the run's groups may run, in the fair class. Priorities first: the thread that holds the
+    /// lock which thawing takes may need the processor of a unit that spins.
+    fn thaw(&mut self) {
+        self.demote_groups();
+        self.all_groups().for_each(thaw_tree);
+    }
+
+    /// Lets go of what the run attached to, while the run goes on.
+    pub(super) fn let_go(&mut self) {
+        self.thaw();
+        self.restore_threads();
+        self.send_home();
+        self.remove_groups();
     }
 
     fn all_groups(&self) -> impl Iterator<Item = &Path> {

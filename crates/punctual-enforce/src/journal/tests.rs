@@ -24,6 +24,7 @@ fn changes() -> Vec<Change> {
         },
         Change::Unit { thread, group: "/a/punctual-4000000-attached/unit0".into() },
         Change::Helpers { process: 4_000_000 },
+        Change::Released { process: 3_999_999 },
         Change::Given { attributes: vec![Attributes::fifo(70)], affinities: vec![vec![1], vec![0, 1]] },
         Change::KernelThread { thread, attributes: Attributes::fifo(3), affinity: vec![0] },
         Change::File { path: "/proc/irq/1/smp_affinity_list".into(), before: "0".into(), during: "1".into() },
@@ -61,7 +62,7 @@ fn every_change_is_read_as_it_was_written() {
 fn half_a_last_line_is_no_change() {
     let bytes = lines(&changes()).join(&b'\n');
     let contents = Contents::parse(&bytes);
-    assert_eq!(contents.changes, changes()[..11]);
+    assert_eq!(contents.changes, changes()[..12]);
     assert_eq!(contents.unreadable, Vec::<String>::new());
 }
 

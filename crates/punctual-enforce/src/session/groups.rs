@@ -134,6 +134,11 @@ impl AttachedGroups {
         Ok(directory)
     }
 
+    /// Groups with these directories are gone.
+    pub(super) fn forget(&mut self, directories: &[PathBuf]) {
+        self.made.retain(|made| !directories.contains(made));
+    }
+
     /// Removes the groups of units that ended, so that they do not keep their homes from being removed.
     pub(super) fn remove_empty(&mut self) {
         // One with a thread in it stays.

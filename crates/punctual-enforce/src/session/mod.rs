@@ -24,6 +24,7 @@ use std::sync::Arc;
 use punctual_sched::{Instant, UnitParams};
 
 use crate::clock::now;
+use crate::driver::Settings;
 use crate::enforcer::Enforcement;
 use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
@@ -155,7 +156,9 @@ impl Session {
     /// # Errors
     /// The policy refuses its options, or enforcers cannot be started.
     pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
-        let pool = Pool::start(processors, scheduler, self.setup.driver, self.setup.observed.clone())?;
+        let reuses_numbers = self.setup.observed.keeps_nothing;
+        let driver = Settings { reuses_numbers, ..self.setup.driver };
+        let pool = Pool::start(processors, scheduler, driver, self.setup.observed.clone())?;
         if let Some(enforcement) = pool.enforcement() {
             self.restoration.watch(enforcement.pulse());
         }
@@ -333,6 +336,23 @@ impl Session {
     /// Ends the enforcement of a unit.
     pub fn remove_unit(&mut self, handle: &UnitHandle) {
         self.pools[handle.pool].remove(&handle.name);
+    }
+
+    /// Lets go of a process that was attached to, of which these are the units: they are no longer scheduled,
+    /// and all its threads are as they were, or as they would be without the session. One that has ended is
+    /// only forgotten.
+    ///
+    /// # Errors
+    /// The journal cannot be read or written. What could not be put back is in [`Restored::failures`], and is
+    /// put back at the end.
+    pub fn release(&mut self, process: i32, units: &[UnitHandle]) -> Result<Restored, Error> {
+        units.iter().for_each(|unit| self.remove_unit(unit));
+        let journal = &mut self.restoration.journal;
+        // Enforcers have removed the units when they answer that they do not freeze.
+        let released = Enforcement::without_freezer(&enforcements(&self.pools), || journal.release(process));
+        let (restored, directories) = released.map_err(Error::Journal)?;
+        self.attached.forget(&directories);
+        Ok(restored)
     }
 
     /// Gives a unit other parameters.

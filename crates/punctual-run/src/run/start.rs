@@ -43,7 +43,11 @@ impl<'a> Prepared<'a> {
             silence: config.silence,
             end: options.end,
             driver: config.driver,
-            observed: Observed { switches: config.trace, serving: options.serving.clone() },
+            observed: Observed {
+                switches: config.trace,
+                serving: options.serving.clone(),
+                keeps_nothing: false,
+            },
         });
         let mut session = started.map_err(RunError::of_session)?;
         let unchanged = apply_changes(&mut session, &mut options);
