@@ -135,8 +135,9 @@ contents() {
     put 755 packaging/libvirt-hook etc/libvirt/hooks/qemu.d/punctual
     put 644 packaging/systemd/sysusers.conf usr/lib/sysusers.d/punctual.conf
     put 644 packaging/systemd/tmpfiles.conf usr/lib/tmpfiles.d/punctual.conf
-    [ ! -e packaging/punctuald.service ] ||
-        put 644 packaging/punctuald.service usr/lib/systemd/system/punctuald.service
+    for file in punctuald.service punctual-enforce.service punctual-enforce.socket; do
+        put 644 packaging/$file usr/lib/systemd/system/$file
+    done
     put 644 packaging/tuned/tuned.conf usr/lib/tuned/punctual-host/tuned.conf
     # tuned 2.23 and later look for profiles in this directory.
     install -d -m 755 "$stage/usr/lib/tuned/profiles"
@@ -195,15 +196,13 @@ deb() {
 }
 
 rpm() {
-    local unit=0
-    [ ! -e packaging/punctuald.service ] || unit=1
     build "$gnu"
     contents "$gnu" site-functions
     licences
     put 644 CHANGELOG.md usr/share/doc/punctual/CHANGELOG.md
     settle
     rpmbuild -bb --define "_topdir $work/rpm" --define "_rpmdir $work/rpm" --define "staged $stage" \
-        --define "upstream $version" --define "with_unit $unit" --target "$arch-linux" \
+        --define "upstream $version" --target "$arch-linux" \
         --buildroot "$work/buildroot" packaging/rpm/punctual.spec >"$work/rpm.log" 2>&1 ||
         { cat "$work/rpm.log" >&2; fail "rpm: rpmbuild failed"; }
     mv "$work"/rpm/*/*.rpm "$output/"

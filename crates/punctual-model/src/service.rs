@@ -8,10 +8,22 @@ use crate::index::PoolIx;
 /// The validated configuration of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceConfig {
+    /// What the service does.
+    pub mode: Mode,
     /// Pools, each processor in at most one.
     pub pools: Vec<Pool>,
     /// Classes, in the order of the files.
     pub classes: Vec<Class>,
+}
+
+/// What the service does with VMs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It changes nothing.
+    #[default]
+    Observe,
+    /// VMs of a class with a pool are under enforcement.
+    Enforce,
 }
 
 /// What VMs of a kind are to get, and which VMs are of that kind.

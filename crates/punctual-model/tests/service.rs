@@ -2,7 +2,7 @@
 
 use punctual_model::file::{ConfigFile, Errors, parse_service};
 use punctual_model::index::PoolIx;
-use punctual_model::service::{Match, Pattern, ServiceConfig};
+use punctual_model::service::{Match, Mode, Pattern, ServiceConfig};
 use punctual_sched::Duration;
 
 fn parse(files: &[(&str, &str)]) -> Result<ServiceConfig, Errors> {
@@ -60,10 +60,15 @@ fn a_name_given_twice_is_an_error_with_both_places() {
 }
 
 #[test]
-fn enforcement_is_refused_and_so_is_what_needs_it() {
-    let (_, _, message, expected, _) = defect(&[("a", "mode = 'enforce'\n")]);
-    assert_eq!(message, "`mode` is \"enforce\": this version observes only");
-    assert_eq!(expected, "expected \"observe\"");
+fn the_service_observes_unless_it_is_to_enforce() {
+    let mode = |text: &str| parse(&[("a", text)]).expect("valid").mode;
+    assert_eq!(mode(""), Mode::Observe);
+    assert_eq!(mode("mode = 'observe'\n"), Mode::Observe);
+    assert_eq!(mode("mode = 'enforce'\n"), Mode::Enforce);
+}
+
+#[test]
+fn what_this_version_cannot_carry_out_is_refused() {
     let version = env!("CARGO_PKG_VERSION");
     for (text, key, of) in [
         ("admission = 'strict'\n".to_owned(), "admission", "the service's configuration"),

@@ -1,14 +1,15 @@
 //! A VM of the host, and its life.
 //!
-//! | state | joins a class | leaves its class | ends |
-//! |---|---|---|---|
-//! | seen | matched | seen | released |
-//! | matched | matched (maybe another class) | seen | released |
-//! | released | – | – | released |
+//! | state | joins a class | leaves its class | is held | is let go of | ends |
+//! |---|---|---|---|---|---|
+//! | seen | matched | seen | – | seen | released |
+//! | matched | matched (maybe another class) | seen | held | matched | released |
+//! | held | held (maybe another class) | seen | held | matched | released |
+//! | released | – | – | – | – | released |
 //!
 //! "–": it cannot happen; [`State::after`] returns `None`. Each step may come twice (from the hook and from
-//! discovery, say); the second time changes nothing. [`crate::registry::Registry`] alone makes the steps. An
-//! enforcing service puts `placed` and `held` between `matched` and `released`; this one only observes.
+//! discovery, say); the second time changes nothing. [`crate::registry::Registry`] alone makes the steps. A
+//! service that only observes holds nobody.
 
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ pub enum State {
     Seen,
     /// It runs and belongs to a class.
     Matched,
+    /// Its vCPUs are under enforcement, as its class says.
+    Held,
     /// Its process has ended, or runs another program. Nothing about it is kept.
     Released,
 }
@@ -32,6 +35,8 @@ pub enum State {
 pub enum Step {
     Join,
     Leave,
+    Hold,
+    LetGo,
     End,
 }
 
@@ -40,9 +45,13 @@ impl State {
     pub fn after(self, step: Step) -> Option<State> {
         match (self, step) {
             (State::Seen | State::Matched, Step::Join) => Some(State::Matched),
-            (State::Seen | State::Matched, Step::Leave) => Some(State::Seen),
+            (State::Held, Step::Join) => Some(State::Held),
+            (State::Seen | State::Matched | State::Held, Step::Leave) => Some(State::Seen),
+            (State::Matched | State::Held, Step::Hold) => Some(State::Held),
+            (State::Matched | State::Held, Step::LetGo) => Some(State::Matched),
+            (State::Seen, Step::LetGo) => Some(State::Seen),
             (_, Step::End) => Some(State::Released),
-            (State::Released, Step::Join | Step::Leave) => None,
+            (State::Seen, Step::Hold) | (State::Released, _) => None,
         }
     }
 
@@ -51,6 +60,7 @@ impl State {
         match self {
             State::Seen => "seen",
             State::Matched => "matched",
+            State::Held => "held",
             State::Released => "released",
         }
     }
@@ -123,14 +133,16 @@ mod tests {
 
     #[test]
     fn the_table_of_transitions_is_whole_and_steps_repeat() {
-        use State::{Matched, Released, Seen};
-        for (state, join, leave, end) in [
-            (Seen, Some(Matched), Some(Seen), Some(Released)),
-            (Matched, Some(Matched), Some(Seen), Some(Released)),
-            (Released, None, None, Some(Released)),
+        use State::{Held, Matched, Released, Seen};
+        let steps = [Step::Join, Step::Leave, Step::Hold, Step::LetGo, Step::End];
+        for (state, expected) in [
+            (Seen, [Some(Matched), Some(Seen), None, Some(Seen), Some(Released)]),
+            (Matched, [Some(Matched), Some(Seen), Some(Held), Some(Matched), Some(Released)]),
+            (Held, [Some(Held), Some(Seen), Some(Held), Some(Matched), Some(Released)]),
+            (Released, [None, None, None, None, Some(Released)]),
         ] {
-            let after = [Step::Join, Step::Leave, Step::End].map(|step| (step, state.after(step)));
-            assert_eq!(after.map(|(_, next)| next), [join, leave, end], "{state:?}");
+            let after = steps.map(|step| (step, state.after(step)));
+            assert_eq!(after.map(|(_, next)| next), expected, "{state:?}");
             for (step, next) in after {
                 if let Some(next) = next {
                     assert_eq!(next.after(step), Some(next), "{step:?} twice");

@@ -44,12 +44,19 @@ impl ConfigError {
     }
 }
 
+/// A configuration, and the files that it is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    pub config: ServiceConfig,
+    pub files: Vec<ConfigFile>,
+}
+
 /// Reads the configuration in `directory`, for a machine with so many processors. Files that are not there
 /// say nothing.
 ///
 /// # Errors
 /// All that is wrong with the files, or why one cannot be read.
-pub fn load(directory: &Path, processors: usize) -> Result<ServiceConfig, ConfigError> {
+pub fn load(directory: &Path, processors: usize) -> Result<Loaded, ConfigError> {
     let mut paths = vec![directory.join("host.toml")];
     let more = directory.join("host.d");
     let unreadable = |path: &Path| {
@@ -80,7 +87,8 @@ pub fn load(directory: &Path, processors: usize) -> Result<ServiceConfig, Config
             Err(source) => return Err(unreadable(&path)(source)),
         }
     }
-    parse_service(&files, processors).map_err(ConfigError::Broken)
+    let config = parse_service(&files, processors).map_err(ConfigError::Broken)?;
+    Ok(Loaded { config, files })
 }
 
 #[cfg(test)]
@@ -91,7 +99,7 @@ mod tests {
     fn files_count_in_their_order_and_may_be_missing() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
-        assert_eq!(load(path, 1).expect("nothing"), ServiceConfig::default());
+        assert_eq!(load(path, 1).expect("nothing"), Loaded::default());
         fs::create_dir(path.join("host.d")).expect("made");
         let class = |name: &str| format!("[class.{name}]\nmatch = [{{ name = '*' }}]\n");
         fs::write(path.join("host.d/20-b.toml"), class("b")).expect("written");
@@ -100,7 +108,7 @@ mod tests {
         fs::write(path.join("host.d/.hidden.toml"), "garbage").expect("written");
         fs::write(path.join("host.toml"), class("main")).expect("written");
         let names: Vec<String> =
-            load(path, 1).expect("valid").classes.into_iter().map(|class| class.name).collect();
+            load(path, 1).expect("valid").config.classes.into_iter().map(|class| class.name).collect();
         assert_eq!(names, ["main", "a", "b"]);
         fs::write(path.join("host.d/30-c.toml"), class("a")).expect("written");
         let error = load(path, 1).expect_err("twice");

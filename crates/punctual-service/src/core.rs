@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use punctual_model::service::ServiceConfig;
+use punctual_hold::protocol::{EventKind, File, HeldActor, Report, Wanted};
+use punctual_model::file::ConfigFile;
+use punctual_model::service::Mode;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use crate::config::{self, ConfigError};
+use crate::actor::State;
+use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
+use crate::enforcement::Enforcement;
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
 use crate::registry::Registry;
 use crate::varlink::server::{Answers, Failure};
-use crate::view::{self, HostView, Warning};
+use crate::view::{self, HostView, PoolView, Warning};
 
 /// A warning is logged again when it was absent for this long.
 const WARNING_REST: Duration = Duration::from_secs(60);
@@ -29,6 +33,10 @@ pub(crate) struct Core {
     discovery: Discovery,
     /// Why the last reload was refused.
     reload_error: Option<String>,
+    /// The files of the configuration.
+    files: Vec<ConfigFile>,
+    /// What the enforcing process said last.
+    enforcement: Enforcement,
     /// Messages and garbage of the hook.
     pub(crate) hook: (u64, u64),
     /// Clients, and those that were dropped.
@@ -40,12 +48,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(
-        configuration: PathBuf,
-        processors: usize,
-        config: ServiceConfig,
-        owners: Vec<u32>,
-    ) -> Core {
+    pub(crate) fn new(configuration: PathBuf, processors: usize, loaded: Loaded, owners: Vec<u32>) -> Core {
+        let Loaded { config, files } = loaded;
         let proc = Path::new("/proc");
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Core {
@@ -56,6 +60,8 @@ impl Core {
             registry: Registry::new(proc, config, owners),
             discovery: Discovery::new(proc),
             reload_error: None,
+            files,
+            enforcement: Enforcement::default(),
             hook: (0, 0),
             clients: (0, 0),
             entries: Vec::new(),
@@ -72,8 +78,13 @@ impl Core {
     }
 
     pub(crate) fn started(&mut self) {
-        let classes = self.registry.config().classes.len();
-        let text = format!("the service observes this host and changes nothing; {}", count(classes, "class"));
+        let classes = count(self.registry.config().classes.len(), "class");
+        let does = if self.enforces() {
+            "keeps VMs of this host under enforcement"
+        } else {
+            "observes this host and changes nothing"
+        };
+        let text = format!("the service {does}; {classes}");
         self.say(Kind::Started, text);
     }
 
@@ -85,11 +96,81 @@ impl Core {
     pub(crate) fn summary(&self) -> String {
         let matched = self.registry.actors().filter(|actor| actor.class().is_some()).count();
         let vms = count(self.registry.actors().len(), "VM");
-        let state = format!("Observes {vms}, {matched} in a class; changes nothing");
+        let held = self.registry.actors().filter(|actor| actor.state() == State::Held).count();
+        let state = match (self.enforces(), &self.enforcement.failure) {
+            (false, _) => format!("Observes {vms}, {matched} in a class; changes nothing"),
+            (true, None) => format!("Observes {vms}, {matched} in a class, {held} held"),
+            (true, Some(failure)) => format!("Observes {vms}, {matched} in a class, {held} held: {failure}"),
+        };
         match &self.reload_error {
             Some(error) => format!("The configuration is refused, the one before stays: {error}. {state}"),
             None => state,
         }
+    }
+
+    /// Are VMs to be held?
+    pub(crate) fn enforces(&self) -> bool {
+        self.registry.config().mode == Mode::Enforce
+    }
+
+    /// What is to be held now. Threads are listed before, where they may be others than at the last sample.
+    pub(crate) fn wanted(&mut self, now: Instant) -> Wanted {
+        let discovery = &self.discovery;
+        self.registry.refresh(now, |process| discovery.vhost(process));
+        let file = |file: &ConfigFile| File {
+            name: file.name.clone(),
+            text: String::from_utf8_lossy(&file.bytes).into_owned(),
+        };
+        Wanted {
+            files: self.files.iter().map(file).collect(),
+            processors: self.processors,
+            actors: self.registry.wanted(),
+        }
+    }
+
+    /// The enforcing process cannot be reached: it holds what it held, or has put everything back.
+    pub(crate) fn enforcement_failed(&mut self, failure: String) {
+        self.enforcement = Enforcement { failure: Some(failure), ..Enforcement::default() };
+        self.step_held();
+    }
+
+    /// Nothing is to be held.
+    pub(crate) fn enforcement_ended(&mut self) {
+        self.enforcement = Enforcement::default();
+        self.step_held();
+        self.say(Kind::LetGo, "nothing is held any more".into());
+    }
+
+    /// Takes what the enforcing process says.
+    pub(crate) fn take_report(&mut self, report: Report) {
+        self.enforcement.failure = report.failure;
+        self.enforcement.cpu_ns = Some(report.cpu_ns);
+        self.enforcement.actors = report.actors.into_iter().map(|actor| (actor.process, actor)).collect();
+        self.step_held();
+        for event in report.events {
+            let actor = event.process.and_then(|process| self.registry.get(process));
+            let text = match (actor, event.process) {
+                (Some(actor), _) => format!("VM {} {}", actor.name, event.text),
+                (None, Some(process)) => format!("process {process} {}", event.text),
+                (None, None) => event.text,
+            };
+            let class = actor.and_then(|actor| actor.class().map(str::to_owned));
+            let actor = actor.map(|actor| (actor.name.clone(), actor.process));
+            self.entries.push(Entry { kind: kind_of(event.kind), text, actor, class });
+        }
+    }
+
+    fn step_held(&mut self) {
+        let processes: Vec<u32> = self.registry.actors().map(|actor| actor.process).collect();
+        for process in processes {
+            let held = self.enforcement.actors.get(&process);
+            self.registry.set_held(process, held.is_some_and(|held| held.not_held.is_none()));
+        }
+    }
+
+    /// What the enforcing process says of a VM.
+    fn held(&self, process: u32) -> Option<&HeldActor> {
+        self.enforcement.actors.get(&process).filter(|_| self.enforces())
     }
 
     pub(crate) fn look(&mut self, now: Instant) -> Look {
@@ -118,7 +199,7 @@ impl Core {
             let of_actor = view::warnings(self.registry.config(), actor);
             warnings.extend(of_actor.into_iter().map(|one| (Some((actor.name.clone(), actor.process)), one)));
         }
-        let of_pools = view::pool_warnings(&view::pools(&self.registry));
+        let of_pools = self.host_warnings(&view::pools(&self.registry));
         warnings.extend(of_pools.into_iter().map(|one| (None, one)));
         for (actor, warning) in warnings {
             let process = actor.as_ref().map_or(0, |(_, process)| *process);
@@ -140,9 +221,10 @@ impl Core {
     /// What is wrong with it.
     pub(crate) fn reload(&mut self) -> Result<(), ConfigError> {
         match config::load(&self.configuration, self.processors) {
-            Ok(config) => {
+            Ok(Loaded { config, files }) => {
                 let classes = count(config.classes.len(), "class");
                 let moved = self.registry.configure(config);
+                self.files = files;
                 self.reload_error = None;
                 self.say(Kind::Reloaded, format!("the configuration is read: {classes}"));
                 self.entries.extend(moved);
@@ -157,13 +239,19 @@ impl Core {
         }
     }
 
+    fn host_warnings(&self, pools: &[PoolView]) -> Vec<Warning> {
+        let failure = self.enforcement.failure.iter().filter(|_| self.enforces());
+        let failure = failure.map(|text| Warning { kind: "enforcement".into(), text: text.clone() });
+        failure.chain(view::pool_warnings(pools)).collect()
+    }
+
     fn host(&self) -> HostView {
         let pools = view::pools(&self.registry);
         let (actors_seen, actors_released) = self.registry.counts();
         let time = clock_gettime(ClockId::ProcessCPUTime);
         HostView {
             version: env!("CARGO_PKG_VERSION").into(),
-            mode: "observe".into(),
+            mode: if self.enforces() { "enforce" } else { "observe" }.into(),
             configuration: self.configuration.display().to_string(),
             started_us: self.started_us,
             processors: self.processors,
@@ -177,9 +265,21 @@ impl Core {
             clients: self.clients.0,
             clients_dropped: self.clients.1,
             cpu_ns: time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
-            warnings: view::pool_warnings(&pools),
+            enforcer_cpu_ns: self.enforcement.cpu_ns,
+            warnings: self.host_warnings(&pools),
             pools,
         }
+    }
+}
+
+fn kind_of(kind: EventKind) -> Kind {
+    match kind {
+        EventKind::Held => Kind::Held,
+        EventKind::LetGo => Kind::LetGo,
+        EventKind::NotHeld => Kind::NotHeld,
+        EventKind::PutBack => Kind::PutBack,
+        EventKind::GivenUp => Kind::GivenUp,
+        EventKind::Notice => Kind::Warning,
     }
 }
 
@@ -203,13 +303,13 @@ impl Answers for Core {
 
     fn actor(&self, process: u32) -> Option<Value> {
         let actor = self.registry.get(process)?;
-        Some(json!(view::actor(&self.proc, &self.registry, actor)))
+        Some(json!(view::actor(&self.proc, &self.registry, actor, self.held(process))))
     }
 
     fn describe(&self, name: &str) -> Result<Value, Failure> {
         match &self.registry.find(name)[..] {
             [] => Err(Failure::own("NoSuchActor", json!({ "name": name }))),
-            [one] => Ok(json!(view::actor(&self.proc, &self.registry, one))),
+            [one] => Ok(json!(view::actor(&self.proc, &self.registry, one, self.held(one.process)))),
             several => {
                 let processes: Vec<u32> = several.iter().map(|actor| actor.process).collect();
                 Err(Failure::own("AmbiguousName", json!({ "name": name, "processes": processes })))

@@ -14,6 +14,8 @@ pub(crate) enum Token {
     Libvirt,
     Hook,
     Listener,
+    /// The process that enforces.
+    Enforcer,
     /// The end of a process.
     Process(u32),
     /// A client of the control socket, by its number.
@@ -30,6 +32,7 @@ impl Token {
             Token::Libvirt => 2,
             Token::Hook => 3,
             Token::Listener => 4,
+            Token::Enforcer => 5,
             Token::Client(number) => CLIENT | u64::from(number),
             Token::Process(process) => PROCESS | u64::from(process),
         }
@@ -42,6 +45,7 @@ impl Token {
             (0, 2) => Some(Token::Libvirt),
             (0, 3) => Some(Token::Hook),
             (0, 4) => Some(Token::Listener),
+            (0, 5) => Some(Token::Enforcer),
             (CLIENT, number) => Some(Token::Client(number)),
             (PROCESS, process) => Some(Token::Process(process)),
             _ => None,
@@ -106,12 +110,12 @@ mod tests {
 
     #[test]
     fn tokens_are_told_apart() {
-        let fixed = [Token::Signals, Token::Libvirt, Token::Hook, Token::Listener];
+        let fixed = [Token::Signals, Token::Libvirt, Token::Hook, Token::Listener, Token::Enforcer];
         let numbered =
             [Token::Process(1), Token::Process(u32::MAX), Token::Client(1), Token::Client(u32::MAX)];
         for token in fixed.into_iter().chain(numbered) {
             assert_eq!(Token::of(token.number()), Some(token));
         }
-        assert_eq!((Token::of(0), Token::of(5), Token::of(u64::MAX)), (None, None, None));
+        assert_eq!((Token::of(0), Token::of(6), Token::of(u64::MAX)), (None, None, None));
     }
 }

@@ -4,8 +4,9 @@
 //! [`discovery`] finds their processes, [`sample`] reads their threads, [`varlink`] answers other programs,
 //! and [`log`] and [`notify`] talk to systemd. [`client`] is the other end of the socket.
 //!
-//! It runs no policy and changes nothing on the host. The command line depends on this crate; it reads no
-//! arguments.
+//! It runs no policy and changes nothing on the host. Where the configuration asks for enforcement, it tells
+//! another process (`punctual-hold`) what is to be held ([`enforcement`]), which goes on when this one ends.
+//! The command line depends on this crate; it reads no arguments.
 
 #![forbid(unsafe_code)]
 // Not for others: a field is documented where its name does not say all.
@@ -18,6 +19,7 @@ pub mod config;
 mod core;
 mod descriptors;
 pub mod discovery;
+mod enforcement;
 pub mod hook;
 pub mod libvirt;
 pub mod log;

@@ -19,6 +19,11 @@ pub enum Kind {
     Matched,
     Unmatched,
     Released,
+    Held,
+    LetGo,
+    NotHeld,
+    PutBack,
+    GivenUp,
     Reloaded,
     ReloadRefused,
     Warning,
@@ -26,12 +31,17 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Started,
         Kind::Seen,
         Kind::Matched,
         Kind::Unmatched,
         Kind::Released,
+        Kind::Held,
+        Kind::LetGo,
+        Kind::NotHeld,
+        Kind::PutBack,
+        Kind::GivenUp,
         Kind::Reloaded,
         Kind::ReloadRefused,
         Kind::Warning,
@@ -46,6 +56,11 @@ impl Kind {
             Kind::Matched => "matched",
             Kind::Unmatched => "unmatched",
             Kind::Released => "released",
+            Kind::Held => "held",
+            Kind::LetGo => "let-go",
+            Kind::NotHeld => "not-held",
+            Kind::PutBack => "put-back",
+            Kind::GivenUp => "given-up",
             Kind::Reloaded => "reloaded",
             Kind::ReloadRefused => "reload-refused",
             Kind::Warning => "warning",
@@ -61,6 +76,11 @@ impl Kind {
             Kind::Matched => "32c23121afd84e5ca0fff34b15cdd5ff",
             Kind::Unmatched => "6fa0176078104a6ea25667d2bc0b2501",
             Kind::Released => "26971ef29f364b98953a71ec34d39fe5",
+            Kind::Held => "87945ffe26e9421184c2193da3fef3f3",
+            Kind::LetGo => "e666130496be4f2b9e2e57a34b3b4f87",
+            Kind::NotHeld => "3369bf49bf244e96b5cf8bd5e2ad7988",
+            Kind::PutBack => "3618b6b6e4014ebeb68d69527d6c2063",
+            Kind::GivenUp => "5f5f951775da4bddbdabda0e4e8e5cbf",
             Kind::Reloaded => "102a254d260243e8947b6fb6981f95db",
             Kind::ReloadRefused => "00eef034dca84ec0a359c263459b31d4",
             Kind::Warning => "21fd538477e64b83ad5282b412880ccc",
@@ -75,7 +95,7 @@ impl Kind {
         const INFO: u8 = 6;
         match self {
             Kind::ReloadRefused => ERROR,
-            Kind::Warning => WARNING,
+            Kind::Warning | Kind::NotHeld | Kind::PutBack | Kind::GivenUp => WARNING,
             _ => INFO,
         }
     }

@@ -6,8 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use punctual_enforce::journal::Identity;
+use punctual_hold::protocol::{WantedActor, WantedVcpu};
 use punctual_linux::os::proc::parse_stat;
-use punctual_linux::vmm::{self, Monitor, VmProcess};
+use punctual_linux::vmm::{self, Monitor, Role, VmProcess};
 use punctual_model::service::ServiceConfig;
 
 use crate::actor::{Actor, State, Step};
@@ -15,7 +17,7 @@ use crate::classes;
 use crate::discovery::{Found, unit_of};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
-use crate::sample::Threads;
+use crate::sample::{Sampled, Threads};
 
 /// Names of VMs are cut to this many characters.
 const NAME_MAX: usize = 256;
@@ -136,6 +138,50 @@ impl Registry {
         self.released += 1;
         let text = format!("VM {} is released: process {process} has ended", actor.name);
         Some(Entry { kind: Kind::Released, text, actor: Some((actor.name, process)), class: actor.class })
+    }
+
+    /// Lists the threads of VMs that came lately, or changed; true if a thread came, went or got a name.
+    pub fn refresh<'v>(&mut self, now: Instant, vhost: impl Fn(u32) -> &'v [u32]) -> bool {
+        let actors = self.actors.iter_mut();
+        let changed = actors.map(|(&process, actor)| {
+            actor.class.is_some() && actor.threads.refresh(&self.proc, process, vhost(process), now)
+        });
+        // Each of them, not only up to the first.
+        changed.fold(false, |any, one| any | one)
+    }
+
+    /// The VMs that are to be held: those that belong to a class with a pool.
+    pub fn wanted(&self) -> Vec<WantedActor> {
+        let has_pool = |class: &&str| {
+            self.config.classes.iter().any(|known| known.name == **class && known.pool.is_some())
+        };
+        let vcpu = |one: &Sampled| match one.thread.role {
+            Role::Vcpu(number) => {
+                let thread = Identity::of(i32::try_from(one.thread.tid).ok()?).ok()?;
+                Some(WantedVcpu { number, thread })
+            }
+            _ => None,
+        };
+        let wanted = |actor: &Actor| {
+            let class = actor.class().filter(has_pool)?;
+            let mut vcpus: Vec<WantedVcpu> = actor.threads.list().iter().filter_map(vcpu).collect();
+            vcpus.sort_by_key(|vcpu| vcpu.number);
+            vcpus.dedup_by_key(|vcpu| vcpu.number);
+            let id = i32::try_from(actor.process).ok()?;
+            let process = Identity { id, start_ticks: actor.start_ticks };
+            Some(WantedActor { process, name: actor.name.clone(), class: class.to_owned(), vcpus })
+        };
+        self.actors.values().filter_map(wanted).collect()
+    }
+
+    /// An actor is held, or is not. One that is not known, or belongs to no class by now, stays as it is.
+    pub fn set_held(&mut self, process: u32, is_held: bool) {
+        let Some(actor) = self.actors.get_mut(&process) else { return };
+        match (actor.state(), is_held) {
+            (State::Matched | State::Held, true) => actor.step(Step::Hold),
+            (State::Matched | State::Held, false) => actor.step(Step::LetGo),
+            (State::Seen | State::Released, _) => {}
+        }
     }
 
     /// Reads the counters of all threads. `vhost` has the workers of a process that are kernel threads.

@@ -96,6 +96,20 @@ impl Threads {
         }
     }
 
+    /// Lists the threads again if some came, went or may be named by now; true if one did.
+    pub fn refresh(&mut self, proc: &Path, process: u32, kernel: &[u32], now: Instant) -> bool {
+        let links = self.task.as_ref().and_then(|task| rustix::fs::fstat(task).ok());
+        let links = links.map_or(0, |stat| i128::from(stat.st_nlink));
+        let is_settled = self.settled.is_some_and(|settled| settled <= now);
+        if is_settled && links == self.links && kernel == self.kernel {
+            return false;
+        }
+        let names = |list: &[Sampled]| list.iter().map(|one| one.thread.clone()).collect::<Vec<_>>();
+        let before = names(&self.list);
+        self.relist(proc, process, kernel, links, now);
+        before != names(&self.list)
+    }
+
     fn relist(&mut self, proc: &Path, process: u32, kernel: &[u32], links: i128, now: Instant) {
         let mut threads = vmm::threads_of(proc, process).unwrap_or_default();
         threads.truncate(THREADS_MAX);

@@ -20,6 +20,7 @@ use crate::config::{self, ConfigError};
 use crate::core::Core;
 use crate::descriptors::{Descriptors, Token};
 use crate::discovery::Found;
+use crate::enforcement::Link;
 use crate::log::Log;
 use crate::notify::Notifier;
 use crate::varlink::SOCKET;
@@ -87,8 +88,12 @@ pub struct Service {
     log: Log,
     hook: Hook,
     libvirt: Watch,
+    /// To the process that enforces.
+    link: Link,
     /// The ends of the actors' processes.
     processes: BTreeMap<u32, OwnedFd>,
+    /// The enforcing process was told what is to be held.
+    is_enforcing: bool,
     /// The manager has not been sent the summary as it is now.
     is_status_due: bool,
     /// Held for as long as the service runs.
@@ -105,7 +110,7 @@ impl Service {
         let signals = Requests::block()?;
         let (notifier, log) = (Notifier::from_environment()?, Log::open());
         let processors = processors()?;
-        let config = config::load(&options.config, processors)?;
+        let loaded = config::load(&options.config, processors)?;
         raise_descriptors();
         let directory = options.run.join("punctual");
         let lock = lock(&directory)?;
@@ -125,7 +130,7 @@ impl Service {
         descriptors.add(&libvirt.inotify, Token::Libvirt)?;
         server.register(&descriptors)?;
         let owners = vmm::trusted_owners(Path::new("/etc/passwd"));
-        let core = Core::new(options.config.clone(), processors, config, owners);
+        let core = Core::new(options.config.clone(), processors, loaded, owners);
         let processes = BTreeMap::new();
         let mut service = Service {
             core,
@@ -136,7 +141,9 @@ impl Service {
             log,
             hook,
             libvirt,
+            link: Link::new(&options.run),
             processes,
+            is_enforcing: false,
             is_status_due: false,
             _lock: lock,
         };
@@ -177,6 +184,7 @@ impl Service {
             let now = Instant::now();
             if is_hurry || now >= look {
                 self.look(now);
+                self.want(now);
                 look = now + LOOK_INTERVAL;
             }
             if now >= sample {
@@ -238,8 +246,30 @@ impl Service {
                 self.processes.remove(&process);
                 self.core.release(process);
             }
+            Token::Enforcer => match self.link.serve(&self.descriptors) {
+                Ok(reports) => reports.into_iter().for_each(|report| self.core.take_report(report)),
+                Err(failure) => self.core.enforcement_failed(failure),
+            },
         }
         Ok(Next::Continue)
+    }
+
+    /// Tells the enforcing process what is to be held, if that is anything.
+    fn want(&mut self, now: Instant) {
+        if !self.core.enforces() {
+            if std::mem::take(&mut self.is_enforcing) {
+                self.link.end();
+                self.core.enforcement_ended();
+            }
+            return;
+        }
+        self.is_enforcing = true;
+        if self.link.is_ready(now) {
+            let wanted = self.core.wanted(now);
+            if let Err(failure) = self.link.want(wanted, &self.descriptors, now) {
+                self.core.enforcement_failed(failure);
+            }
+        }
     }
 
     /// Finds VMs that started.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use punctual_hold::protocol::{HeldActor, HeldVcpu};
 use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
 use punctual_linux::os::sched;
 use punctual_linux::vmm::Role;
 use punctual_model::service::{Class, ServiceConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::actor::Actor;
+use crate::actor::{Actor, State};
 use crate::log::Entry;
 use crate::registry::Registry;
 use crate::sample::{Sampled, share};
@@ -76,6 +77,12 @@ pub struct ActorView {
     pub seen_us: u64,
     pub threads: Vec<Thread>,
     pub roles: Vec<RoleTotal>,
+    /// Why it is not held although it is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_held: Option<String>,
+    /// What its vCPUs that are held get.
+    #[serde(default)]
+    pub budgets: Vec<HeldVcpu>,
     pub warnings: Vec<Warning>,
 }
 
@@ -110,7 +117,7 @@ pub struct PoolView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostView {
     pub version: String,
-    /// `observe`.
+    /// `observe` or `enforce`.
     pub mode: String,
     /// The directory of its configuration.
     pub configuration: String,
@@ -133,6 +140,9 @@ pub struct HostView {
     pub clients_dropped: u64,
     /// Processor time of the service.
     pub cpu_ns: u64,
+    /// Processor time of the enforcing process, while it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcer_cpu_ns: Option<u64>,
     pub warnings: Vec<Warning>,
 }
 
@@ -157,8 +167,8 @@ impl From<&Entry> for EventView {
     }
 }
 
-/// Shows an actor; reads where its threads are now.
-pub fn actor(proc: &Path, registry: &Registry, actor: &Actor) -> ActorView {
+/// Shows an actor, with what the enforcing process says of it; reads where its threads are now.
+pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&HeldActor>) -> ActorView {
     let class = class_of(registry.config(), actor);
     let interval = actor.threads.interval();
     let threads: Vec<Thread> = actor.threads.list().iter().map(|one| thread(proc, one, interval)).collect();
@@ -185,6 +195,8 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor) -> ActorView {
         seen_us: actor.seen_realtime_us,
         threads,
         roles: roles.into_iter().filter(|role| role.threads > 0 || role.run_ns > 0).collect(),
+        not_held: held.and_then(|held| held.not_held.clone()),
+        budgets: held.map(|held| held.vcpus.clone()).unwrap_or_default(),
         warnings: warnings(registry.config(), actor),
     }
 }
@@ -249,7 +261,9 @@ pub fn warnings(config: &ServiceConfig, actor: &Actor) -> Vec<Warning> {
         let others = actor.other_classes.join(", ");
         warn("classes", format!("class {class} is the first that fits; {others} fits as well"));
     }
-    if let Some(given) = class_of(config, actor).and_then(share_of) {
+    // One that is held runs no more than its budget.
+    let is_held = actor.state() == State::Held;
+    if let Some(given) = class_of(config, actor).and_then(share_of).filter(|_| !is_held) {
         for one in actor.threads.list() {
             if let (Role::Vcpu(number), Some(average)) = (one.thread.role, one.average)
                 && average > given
@@ -290,7 +304,7 @@ pub fn pools(registry: &Registry) -> Vec<PoolView> {
             let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
             Some(share_of(class)? * vcpus.count() as f64)
         };
-        registry.actors().filter_map(of_actor).sum::<f64>()
+        registry.actors().filter_map(of_actor).fold(0.0, |sum, asked| sum + asked)
     };
     let view = |(index, pool): (usize, &punctual_model::host::Pool)| PoolView {
         name: pool.name.clone(),

@@ -50,7 +50,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 24] = [
+const DIRECTION: [(&str, &[&str]); 25] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -101,7 +101,11 @@ const DIRECTION: [(&str, &[&str]); 24] = [
             "punctual-xen",
         ],
     ),
-    ("punctual-service", &["punctual-sched", "punctual-model", "punctual-linux"]),
+    ("punctual-hold", &["punctual-sched", "punctual-model", "punctual-linux", "punctual-enforce"]),
+    (
+        "punctual-service",
+        &["punctual-sched", "punctual-model", "punctual-linux", "punctual-enforce", "punctual-hold"],
+    ),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
     ("punctual-xen", &["punctual-sched"]),
@@ -143,6 +147,7 @@ const DIRECTION: [(&str, &[&str]); 24] = [
             "punctual-vm",
             "punctual-enforce",
             "punctual-run",
+            "punctual-hold",
             "punctual-service",
             "punctual-xen-run",
             "punctual-guest",

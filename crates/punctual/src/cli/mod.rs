@@ -9,6 +9,7 @@ mod check;
 mod compare;
 mod describe;
 mod doctor;
+mod enforce;
 mod error;
 pub mod exit;
 mod export;
@@ -174,6 +175,7 @@ enum Command {
     Attach(attach::Args),
     Top(top::Args),
     Serve(serve::Args),
+    Enforce(enforce::Args),
     Status(status::Args),
     Switch(switch::Args),
     Sockets(sockets::Args),
@@ -222,6 +224,7 @@ pub fn main() -> ExitCode {
         Command::Attach(args) => attach::run(args, &ui),
         Command::Top(args) => top::run(args, &ui),
         Command::Serve(args) => serve::run(args, &ui),
+        Command::Enforce(args) => enforce::run(args, &ui),
         Command::Status(args) => status::run(args, &ui),
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),

@@ -9,13 +9,13 @@ use super::error::Error;
 use super::exit;
 use super::output::Ui;
 
-/// Observe the VMs of this host for as long as it runs; the systemd unit punctuald.service starts it.
+/// Look after the VMs of this host for as long as it runs; the systemd unit punctuald.service starts it.
 ///
 /// Finds VMs of libvirt, QEMU, Firecracker and Cloud Hypervisor, matches them to the classes of the
-/// configuration, and counts what their threads run and wait. This version observes only: it changes nothing
-/// on the host and refuses mode = "enforce". `punctual status` shows what it sees. SIGHUP reads the
-/// configuration again; a broken one is refused and the one before stays. Ends with SIGTERM or Ctrl-C.
-/// docs/service.md explains it.
+/// configuration, and counts what their threads run and wait. It changes nothing on the host. With
+/// mode = "enforce" in the configuration it has `punctual enforce`, another process, keep the VMs of each
+/// class under enforcement. `punctual status` shows both. SIGHUP reads the configuration again; a broken one
+/// is refused and the one before stays. Ends with SIGTERM or Ctrl-C. docs/service.md explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual serve --check                                   is /etc/punctual valid?\n  \
@@ -44,8 +44,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.print(format!(
             "{}: valid, pools: {}, classes: {}\n",
             args.config.display(),
-            loaded.pools.len(),
-            loaded.classes.len()
+            loaded.config.pools.len(),
+            loaded.config.classes.len()
         ))?;
         return Ok(exit::OK);
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use punctual_doctor::doctor::Cpus;
+use punctual_hold::protocol::{HeldVcpu, Order};
 use punctual_model::text::{printable, printable_lines};
 use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
@@ -15,11 +16,12 @@ use super::error::Error;
 use super::exit;
 use super::output::{Ui, wrapped};
 
-/// Show the VMs that the service sees: class, threads, processors, run and wait times, warnings.
+/// Show the VMs that the service sees: class, threads, processors, run and wait times, budgets, warnings.
 ///
 /// "run" is the share of a processor that a VM's vCPUs, or its helper threads, ran in the last second, all
-/// together; "wait" is the share of the time for which they were ready and had no processor. With the name or
-/// process of a VM, each of its threads is shown. Needs a running `punctual serve`, and root or the group
+/// together; "wait" is the share of the time for which they were ready and had no processor. "delivered" is the
+/// share of periods in which the vCPUs of a VM that is held got their budgets, or did not want them. With the
+/// name or process of a VM, each of its threads is shown. Needs a running `punctual serve`, and root or the group
 /// `punctual`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -37,6 +39,9 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// The state of a VM under enforcement.
+const HELD: &str = "held";
 
 /// The host and its VMs.
 #[derive(Serialize)]
@@ -70,12 +75,15 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 
 /// The whole host.
 fn all(Status { host, actors }: &Status) -> String {
-    let mut out = format!(
-        "punctual {} observes {} on {} and changes nothing\n",
-        printable(&host.version),
-        count(actors.len(), "VM"),
-        count(host.processors, "processor")
-    );
+    let does = match host.mode.as_str() {
+        "enforce" => {
+            let held = actors.iter().filter(|actor| actor.state == HELD).count();
+            format!("observes {} and holds {} of them", count(actors.len(), "VM"), fmt_count(held as u64))
+        }
+        _ => format!("observes {} and changes nothing", count(actors.len(), "VM")),
+    };
+    let (version, processors) = (printable(&host.version), count(host.processors, "processor"));
+    let mut out = format!("punctual {version} on {processors} {does}\n");
     if let Some(error) = &host.reload_error {
         out += &wrapped("", "  ", &format!("the configuration is refused, the one before stays: {error}"));
     }
@@ -88,11 +96,18 @@ fn all(Status { host, actors }: &Status) -> String {
         out += &table(heads, &host.classes.iter().map(class_cells).collect::<Vec<_>>());
     }
     if !actors.is_empty() {
-        let heads = ["VM", "class", "process", "vCPUs", "on", "run", "wait", "helpers", "on", "run"];
-        out += &table(heads, &actors.iter().map(actor_cells).collect::<Vec<_>>());
+        out += &if host.mode == "enforce" {
+            let heads = ["VM", "class", "state", "delivered", "vCPUs", "on", "run", "wait", "helpers", "on"];
+            table(heads, &actors.iter().map(held_cells).collect::<Vec<_>>())
+        } else {
+            let heads = ["VM", "class", "process", "vCPUs", "on", "run", "wait", "helpers", "on", "run"];
+            table(heads, &actors.iter().map(actor_cells).collect::<Vec<_>>())
+        };
     }
     let of_actors = actors.iter().flat_map(|actor| {
-        actor.warnings.iter().map(|warning| format!("VM {}: {}", actor.name, warning.text))
+        let not_held = actor.not_held.iter().map(|reason| format!("VM {} is not held: {reason}", actor.name));
+        let texts = actor.warnings.iter().map(|warning| format!("VM {}: {}", actor.name, warning.text));
+        not_held.chain(texts)
     });
     out + &warnings(host.warnings.iter().map(|warning| warning.text.clone()).chain(of_actors))
 }
@@ -142,6 +157,46 @@ fn actor_cells(actor: &ActorView) -> [String; 10] {
     ]
 }
 
+/// The same where VMs are held.
+fn held_cells(actor: &ActorView) -> [String; 10] {
+    let [name, class, _, vcpus, on, run, wait, helpers, helpers_on, _] = actor_cells(actor);
+    [name, class, actor.state.clone(), delivered(actor), vcpus, on, run, wait, helpers, helpers_on]
+}
+
+/// The share of periods in which the vCPUs got their budgets or did not want them.
+fn delivered(actor: &ActorView) -> String {
+    let sum = |of: fn(&HeldVcpu) -> u64| actor.budgets.iter().map(of).sum::<u64>();
+    let (delivered, periods) = (sum(|vcpu| vcpu.delivered), sum(|vcpu| vcpu.periods));
+    if periods == 0 { "-".into() } else { format!("{:.2} %", 100.0 * delivered as f64 / periods as f64) }
+}
+
+/// The budgets of a VM that is held.
+fn budgets(actor: &ActorView) -> String {
+    if actor.budgets.is_empty() {
+        return String::new();
+    }
+    let heads = ["vCPU", "may", "left", "used up", "periods", "delivered", "longest without", "wait p99"];
+    let cells = |vcpu: &HeldVcpu| {
+        let order = match vcpu.order {
+            Order::Runs => "run",
+            Order::Parked => "not run",
+            Order::BestEffort => "run when nobody else wants to",
+            Order::GivenUp => "run, given up",
+        };
+        [
+            vcpu.number.to_string(),
+            order.into(),
+            vcpu.left_ns.map_or_else(|| "-".into(), fmt_ns),
+            fmt_count(vcpu.exhausted),
+            fmt_count(vcpu.periods),
+            fmt_count(vcpu.delivered),
+            fmt_ns(vcpu.longest_without_ns),
+            fmt_ns(vcpu.wait_p99_ns),
+        ]
+    };
+    table(heads, &actor.budgets.iter().map(cells).collect::<Vec<_>>())
+}
+
 /// A VM with its threads.
 fn one(actor: &ActorView) -> String {
     let class = match (&actor.class, &actor.pool) {
@@ -151,8 +206,9 @@ fn one(actor: &ActorView) -> String {
     };
     let libvirt = if actor.is_libvirt { " of libvirt" } else { "" };
     let mut out = format!(
-        "VM {}: {class}, process {} ({}{libvirt}) of user {}\n",
+        "VM {}: {class}, {}, process {} ({}{libvirt}) of user {}\n",
         printable(&actor.name),
+        printable(&actor.state),
         actor.process,
         printable(&actor.monitor),
         actor.owner
@@ -164,7 +220,9 @@ fn one(actor: &ActorView) -> String {
     }
     let heads = ["role", "thread", "name", "priority", "on", "allowed", "ran", "waited", "run", "wait"];
     out += &table(heads, &actor.threads.iter().map(thread_cells).collect::<Vec<_>>());
-    out + &warnings(actor.warnings.iter().map(|Warning { text, .. }| text.clone()))
+    out += &budgets(actor);
+    let not_held = actor.not_held.iter().map(|reason| format!("it is not held: {reason}"));
+    out + &warnings(not_held.chain(actor.warnings.iter().map(|Warning { text, .. }| text.clone())))
 }
 
 fn thread_cells(thread: &Thread) -> [String; 10] {
@@ -256,6 +314,8 @@ mod tests {
                 thread(4714, "vcpu", Some(1), 3, 0.5),
             ],
             roles: Vec::new(),
+            not_held: None,
+            budgets: Vec::new(),
             warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],
         };
         let host = HostView {
@@ -288,6 +348,7 @@ mod tests {
             clients: 1,
             clients_dropped: 0,
             cpu_ns: 0,
+            enforcer_cpu_ns: None,
             warnings: Vec::new(),
         };
         Status { host, actors: vec![actor] }
@@ -296,7 +357,7 @@ mod tests {
     #[test]
     fn the_screen_shows_who_is_where_and_names_cannot_change_the_terminal() {
         let expected = "\
-punctual 0.1.0 observes 1 VM on 4 processors and changes nothing
+punctual 0.1.0 on 4 processors observes 1 VM and changes nothing
 the configuration is refused, the one before stays: host.toml:3: no
 
 pool  processors  policy    budgets ask for
@@ -317,12 +378,39 @@ warnings
     }
 
     #[test]
+    fn a_vm_that_is_held_is_shown_with_what_it_got() {
+        let mut status = status();
+        status.host.mode = "enforce".into();
+        let mut other = status.actors[0].clone();
+        (other.name, other.not_held) = ("web".into(), Some("another run has it".into()));
+        status.actors.push(other);
+        status.actors[0].state = HELD.into();
+        let vcpu = |number, delivered| HeldVcpu {
+            number,
+            order: Order::Parked,
+            left_ns: Some(0),
+            exhausted: 7,
+            periods: 1000,
+            delivered,
+            longest_without_ns: 2_000_000,
+            wait_p99_ns: 30_000,
+        };
+        status.actors[0].budgets = vec![vcpu(0, 1000), vcpu(1, 990)];
+        let shown = all(&status);
+        assert!(shown.starts_with("punctual 0.1.0 on 4 processors observes 2 VMs and holds 1 of them\n"));
+        assert!(shown.contains("  relay  held     99.50 %    2      2-3"), "{shown}");
+        assert!(shown.contains("  VM web is not held: another run has it\n"), "{shown}");
+        let shown = one(&status.actors[0]);
+        assert!(shown.contains("\n1     not run  0 ns  7        1,000    990"), "{shown}");
+    }
+
+    #[test]
     fn a_vm_is_shown_with_its_threads() {
         let shown = one(&status().actors[0]);
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(
             lines[0],
-            "VM relay\\u{1b}[2J: class relay in pool rt, process 4711 (qemu of libvirt) of user 64055"
+            "VM relay\\u{1b}[2J: class relay in pool rt, matched, process 4711 (qemu of libvirt) of user 64055"
         );
         assert_eq!(lines[1], "unit machine-qemu.scope");
         assert!(lines[5].starts_with("vcpu 0     4713    CPU 0/KVM  -         2   2-3"), "{shown}");

@@ -16,7 +16,8 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
             "mode",
             Kind::Word(&[OBSERVE, ENFORCE]),
             Some(OBSERVE),
-            "What the service does with VMs. `observe` changes nothing; this version refuses `enforce`.",
+            "What the service does with VMs. `observe` changes nothing; `enforce` keeps the VMs of each class \
+             in its pool under enforcement.",
         ),
         key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
         key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),
@@ -108,13 +109,13 @@ pub(crate) struct Refused {
     pub(crate) instead: &'static str,
 }
 
-const NOTHING_PLACED: &str = "expected none: this version observes only and moves no thread";
+const NOTHING_PLACED: &str = "expected none: a class names its pool, and the pool its processors";
 const NO_DOMAINS: &str = "expected [class.NAME]: the service finds VMs itself, and classes match them";
 const NOT_SIMULATED: &str = "expected none: it is for simulations and live runs";
 
 /// Top-level keys of the service's design and of host files that are refused.
 pub(crate) const REFUSED: &[Refused] = &[
-    Refused { name: "admission", instead: "expected none: this version observes only and admits every VM" },
+    Refused { name: "admission", instead: "expected none: this version admits every VM and warns" },
     Refused { name: "slot", instead: NOTHING_PLACED },
     Refused { name: "domain", instead: NO_DOMAINS },
     Refused { name: "network", instead: NOT_SIMULATED },
@@ -130,7 +131,7 @@ pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
     Refused { name: "near", instead: NOTHING_PLACED },
     Refused { name: "slot", instead: NOTHING_PLACED },
     Refused { name: "threads", instead: NOTHING_PLACED },
-    Refused { name: "helpers", instead: "expected none: this version observes only; helpers have no budget" },
+    Refused { name: "helpers", instead: "expected none: helper threads get the processors that no pool has" },
     Refused { name: "budget_of", instead: "expected none: `budget` is that of each vCPU" },
 ];
 

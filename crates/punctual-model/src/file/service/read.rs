@@ -19,7 +19,7 @@ use crate::file::source::{Origin, Place, Source};
 use crate::file::tree::{Entry, Table, Value};
 use crate::host::Pool;
 use crate::index::PoolIx;
-use crate::service::{Class, Match, Pattern, ServiceConfig};
+use crate::service::{Class, Match, Mode, Pattern, ServiceConfig};
 
 /// A file of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,15 +125,13 @@ fn service(root: &mut Table, processors: usize, errors: &mut Errors) -> ServiceC
     refuse_in_classes(root, errors);
     let section = Section { table: root, info: &SERVICE, place: Place::TOP, name: "" };
     section.check_keys(errors);
-    if section.word("mode", errors) == Some(ENFORCE) {
-        let message = format!("`mode` is \"{ENFORCE}\": this version observes only");
-        errors.add(section.place_of("mode"), message, "expected \"observe\"");
-    }
+    let mode = if section.word("mode", errors) == Some(ENFORCE) { Mode::Enforce } else { Mode::Observe };
     let machine = section.get("machine").and_then(|_| section.table("machine", errors));
     let own = machine.and_then(|machine| machine.count("processors", errors));
     let pools = pools(section, own.map_or(processors, |count| count as usize), errors);
     let classes = classes(section, &pools, errors);
     ServiceConfig {
+        mode,
         pools: pools
             .into_iter()
             .filter_map(|pool| {

@@ -1,0 +1,469 @@
+//! The service with enforcement: VMs are held from their start, and as they were when they are let go of,
+//! whatever happens to the two processes meanwhile. The VMs are look-alikes: processes with the command line
+//! and the thread names of QEMU.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use common::faults::{random, signal, signal_if_there, wait};
+use common::live::{PROCESSOR, needs, undisturbed};
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::{cgroup, proc};
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_punctual");
+/// How many vCPUs the program of a VM is to have: set for the copy of this program that is one.
+const VCPUS: &str = "PUNCTUAL_TEST_VCPUS";
+/// A VM is enforced within this time from its start, by the design.
+const HELD_MS: u128 = 250;
+/// A nice value of a VM's own.
+const NICE: i32 = 5;
+
+/// No test: a VM. The tests below start this executable again to run it.
+#[test]
+#[ignore = "the VM of the other tests"]
+fn a_vm() {
+    let Some(vcpus) = std::env::var(VCPUS).ok().and_then(|vcpus| vcpus.parse::<u32>().ok()) else { return };
+    let start = |name: String, work: fn()| {
+        std::thread::Builder::new().name(name).stack_size(64 << 10).spawn(work).expect("a thread");
+    };
+    let spin = || {
+        loop {
+            std::hint::spin_loop();
+        }
+    };
+    let sleep = || {
+        loop {
+            std::thread::park();
+        }
+    };
+    let nice = || {
+        sched::set_attributes(0, &Attributes { nice: NICE, ..Attributes::other() }).expect("permitted");
+        loop {
+            std::thread::park();
+        }
+    };
+    (0..vcpus).for_each(|vcpu| start(format!("CPU {vcpu}/KVM"), spin));
+    start("worker".into(), sleep);
+    start("IO mon_iothread".into(), nice);
+    // Until the test has ended.
+    std::io::stdin().lines().for_each(drop);
+    std::process::exit(0);
+}
+
+struct Process(Child);
+
+impl Process {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn kill(&mut self) {
+        signal_if_there(self.id(), "KILL");
+        let _ = self.0.wait();
+    }
+
+    /// Ends it by SIGTERM; it succeeds.
+    fn end(mut self) {
+        signal(self.id(), "TERM");
+        assert!(self.0.wait().expect("an end").success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn vm(name: &str, vcpus: u32) -> Process {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.arg0("/usr/bin/qemu-system-x86_64").args(["--exact", "a_vm", "--ignored", "--nocapture", "--"]);
+    command.args(["-name", &format!("guest={name},debug-threads=on")]).env(VCPUS, vcpus.to_string());
+    Process(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a process"))
+}
+
+/// How each thread of a process is scheduled, and in which group it is.
+type State = Vec<(String, Attributes, Vec<usize>, String)>;
+
+fn state(process: u32) -> State {
+    let of_thread = |tid: i32| {
+        Some((
+            proc::name(tid).ok()?,
+            sched::attributes(tid).ok()?,
+            sched::affinity(tid).ok()?,
+            cgroup::group_of(tid).ok()?,
+        ))
+    };
+    let mut all: State =
+        proc::threads(process as i32).unwrap_or_default().into_iter().filter_map(of_thread).collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+/// The state of a VM before anything happens to it: all its threads are there.
+fn settled(process: u32, vcpus: usize) -> State {
+    let is_complete = || {
+        let names: Vec<String> = state(process).into_iter().map(|thread| thread.0).collect();
+        let of_vcpus = names.iter().filter(|name| name.starts_with("CPU ")).count();
+        of_vcpus == vcpus && names.iter().any(|name| name == "IO mon_iothread") && has_nice(process)
+    };
+    wait("the threads of the VM", is_complete);
+    state(process)
+}
+
+fn has_nice(process: u32) -> bool {
+    state(process).iter().any(|(.., attributes, _, _)| attributes.nice == NICE)
+}
+
+fn is_enforced(process: u32) -> bool {
+    state(process).iter().any(|(name, _, affinity, group)| {
+        name.starts_with("CPU ") && is_in_unit(group) && affinity == &[PROCESSOR]
+    })
+}
+
+fn is_in_unit(group: &str) -> bool {
+    group.contains("/punctual-") && group.contains("/unit")
+}
+
+/// The two processes of the service with their configuration.
+struct Host {
+    folder: tempfile::TempDir,
+    enforcer: Option<Process>,
+    service: Option<Process>,
+    grace: &'static str,
+}
+
+fn class(name: &str, budget: &str) -> String {
+    format!(
+        "[class.{name}]\nmatch = [{{ name = '{name}-*' }}]\nbudget = '{budget}'\nperiod = '10ms'\n\
+         priority = 1\n"
+    )
+}
+
+fn config(classes: &str) -> String {
+    format!("mode = 'enforce'\n[pool.rt]\nprocessors = [{PROCESSOR}]\npolicy = 'deferrable'\n{classes}")
+}
+
+impl Host {
+    fn start(classes: &str, grace: &'static str) -> Host {
+        let folder = tempfile::tempdir().expect("a folder");
+        for directory in ["etc/host.d", "run"] {
+            fs::create_dir_all(folder.path().join(directory)).expect("made");
+        }
+        let mut host = Host { folder, enforcer: None, service: None, grace };
+        host.configure(&config(classes));
+        host.start_enforcer();
+        host.start_service();
+        host
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).current_dir(self.folder.path());
+        command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM").env_remove("LISTEN_PID");
+        command
+    }
+
+    fn log(&self, name: &str) -> fs::File {
+        let path = self.folder.path().join(name);
+        fs::File::options().create(true).append(true).open(path).expect("a log")
+    }
+
+    fn start_enforcer(&mut self) {
+        let mut command = self.command(&["enforce", "--run", "run", "--grace", self.grace]);
+        let child = command.stderr(self.log("enforce.log")).spawn().expect("it starts");
+        self.enforcer = Some(Process(child));
+        wait("the socket", || self.folder.path().join("run/punctual/enforce").exists());
+    }
+
+    fn start_service(&mut self) {
+        let mut command = self.command(&["serve", "--config", "etc", "--run", "run"]);
+        let child = command.stderr(self.log("serve.log")).spawn().expect("it starts");
+        self.service = Some(Process(child));
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.folder.path().join("etc/host.toml"), text).expect("written");
+    }
+
+    fn reload(&self, text: &str) {
+        self.configure(text);
+        signal(self.service.as_ref().expect("it runs").id(), "HUP");
+    }
+
+    fn logged(&self) -> String {
+        fs::read_to_string(self.folder.path().join("serve.log")).expect("a log")
+    }
+
+    fn status(&self, vm: &str) -> Option<Value> {
+        let output = self.command(&["status", "--run", "run", "--json", vm]).output().expect("it runs");
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn wait_until_held(&self, vm: &Process) {
+        wait(&format!("the VM is held; the log:\n{}", self.logged()), || is_enforced(vm.id()));
+    }
+
+    /// Ends both, the service first; nothing stays.
+    fn end(mut self) -> String {
+        self.service.take().into_iter().for_each(Process::end);
+        self.enforcer.take().into_iter().for_each(Process::end);
+        let left = fs::read_dir(self.folder.path().join("run/punctual")).expect("a directory").flatten();
+        let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["enforce.lock", "lock"]);
+        self.logged()
+    }
+}
+
+fn wait_until_as_before(vm: &Process, before: &State) {
+    wait(&format!("{:?} is {before:?}", state(vm.id())), || state(vm.id()) == *before);
+}
+
+/// The share of a processor that the vCPUs of a VM run within `length`.
+fn share(vm: &Process, length: Duration) -> f64 {
+    let ran = || -> u64 {
+        let threads = proc::threads(vm.id() as i32).expect("it runs").into_iter();
+        let vcpus = threads.filter(|tid| proc::name(*tid).is_ok_and(|name| name.starts_with("CPU ")));
+        let ran = |tid: i32| {
+            let text = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", vm.id())).expect("read");
+            proc::parse_schedstat(&text).expect("an account").ran.as_ns()
+        };
+        vcpus.map(ran).sum()
+    };
+    let (start, before) = (Instant::now(), ran());
+    std::thread::sleep(length);
+    (ran() - before) as f64 / start.elapsed().as_nanos() as f64
+}
+
+#[test]
+fn a_vm_is_held_by_its_class_and_as_it_was_when_it_leaves_it() {
+    let Some(_turn) = needs() else { return };
+    let host = Host::start(&class("relay", "2ms"), "60");
+    let (relay, other) = (vm("relay-1", 1), vm("web-1", 1));
+    let others = settled(other.id(), 1);
+    host.wait_until_held(&relay);
+    undisturbed(|| {
+        let share = share(&relay, Duration::from_secs(1));
+        if (0.19..0.21).contains(&share) { Ok(()) } else { Err(format!("{share} of a processor")) }
+    });
+    let unit =
+        |vm: &Process| state(vm.id()).into_iter().map(|thread| thread.3).find(|group| is_in_unit(group));
+    let in_unit = unit(&relay);
+    // Another budget moves nothing; a broken file changes nothing.
+    host.reload(&config(&class("relay", "4ms")));
+    wait("the budget is another one", || (0.35..0.45).contains(&share(&relay, Duration::from_millis(300))));
+    host.reload("mode = ");
+    wait("the file is refused", || host.logged().contains("stays as it was"));
+    assert_eq!(unit(&relay), in_unit, "{}", host.logged());
+    let seen = host.status("relay-1").expect("an answer");
+    assert_eq!((&seen["state"], &seen["not_held"]), (&"held".into(), &Value::Null), "{seen}");
+    assert_eq!(seen["budgets"][0]["number"], 0, "{seen}");
+    // It leaves its class.
+    host.reload(&config(&class("other", "4ms")));
+    let before = |vm: &Process| {
+        let all = state(vm.id());
+        all.iter().all(|(_, attributes, affinity, group)| {
+            !is_in_unit(group) && attributes.policy == sched::OTHER && affinity.len() > 1
+        }) && all.iter().filter(|thread| thread.1.nice == NICE).count() == 1
+    };
+    wait("it is as it was", || before(&relay));
+    assert_eq!(state(other.id()), others, "a VM without a class is never touched");
+    // And comes back.
+    host.reload(&config(&class("relay", "2ms")));
+    host.wait_until_held(&relay);
+    let log = host.end();
+    assert!(before(&relay), "{log}");
+    assert_eq!(log.matches("VM relay-1 is held: 1 vCPU in pool rt").count(), 2, "{log}");
+}
+
+#[test]
+fn a_vm_in_a_group_with_another_one_is_let_go_of_alone() {
+    let Some(_turn) = needs() else { return };
+    let both = class("relay", "2ms") + &class("plc", "2ms");
+    let (relay, plc) = (vm("relay-1", 2), vm("plc-1", 2));
+    let before = [settled(relay.id(), 2), settled(plc.id(), 2)];
+    let host = Host::start(&both, "60");
+    host.wait_until_held(&relay);
+    host.wait_until_held(&plc);
+    host.reload(&config(&class("plc", "2ms")));
+    wait_until_as_before(&relay, &before[0]);
+    assert!(is_enforced(plc.id()), "{}", host.logged());
+    host.reload(&config(&both));
+    host.wait_until_held(&relay);
+    // Enforcement ends as a whole.
+    host.reload(&config(&both).replace("enforce", "observe"));
+    wait_until_as_before(&plc, &before[1]);
+    wait_until_as_before(&relay, &before[0]);
+    host.end();
+}
+
+#[test]
+fn a_service_that_is_killed_and_comes_back_changes_nothing_for_a_vm() {
+    let Some(_turn) = needs() else { return };
+    let mut host = Host::start(&class("relay", "2ms"), "60");
+    let relay = vm("relay-1", 1);
+    host.wait_until_held(&relay);
+    let held = state(relay.id());
+    let groups = |state: &State| state.iter().map(|thread| thread.3.clone()).collect::<Vec<_>>();
+    for round in 0..kills(20) {
+        host.service.as_mut().expect("it runs").kill();
+        let until = Instant::now() + Duration::from_micros(random(round) % 200_000);
+        host.start_service();
+        while Instant::now() < until {
+            assert_eq!(groups(&state(relay.id())), groups(&held), "round {round}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    wait("it answers", || host.status("relay-1").is_some_and(|vm| vm["state"] == "held"));
+    assert_eq!(groups(&state(relay.id())), groups(&held));
+    host.end();
+}
+
+/// How many rounds a test has: `PUNCTUAL_KILLS` for longer ones.
+fn kills(usual: u64) -> u64 {
+    std::env::var("PUNCTUAL_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usual)
+}
+
+/// The longest time for which something was so.
+#[derive(Default)]
+struct Longest {
+    since: Option<Instant>,
+    longest: Duration,
+}
+
+impl Longest {
+    fn add(&mut self, is: bool) {
+        let now = Instant::now();
+        let since = if is { *self.since.get_or_insert(now) } else { self.since.take().unwrap_or(now) };
+        self.longest = self.longest.max(now - since);
+    }
+}
+
+#[test]
+fn when_the_enforcing_process_is_killed_the_vm_is_as_it_was_until_another_one_comes() {
+    let Some(_turn) = needs() else { return };
+    let relay = vm("relay-1", 1);
+    let before = settled(relay.id(), 1);
+    let mut host = Host::start(&class("relay", "2ms"), "60");
+    let mut unbudgeted = Vec::new();
+    for round in 0..kills(10) {
+        // Sometimes in the middle of holding it.
+        if round % 3 > 0 {
+            host.wait_until_held(&relay);
+        } else {
+            std::thread::sleep(Duration::from_micros(random(round) % 1_500_000));
+        }
+        host.enforcer.as_mut().expect("it runs").kill();
+        let killed = Instant::now();
+        let mut frozen = Longest::default();
+        while state(relay.id()) != before {
+            assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", state(relay.id()));
+            frozen.add(is_frozen(relay.id()));
+        }
+        unbudgeted.push(killed.elapsed());
+        host.start_enforcer();
+    }
+    unbudgeted.sort();
+    println!(
+        "put back after a kill: median {:?}, worst {:?}",
+        unbudgeted[unbudgeted.len() / 2],
+        unbudgeted.last()
+    );
+    host.wait_until_held(&relay);
+    host.end();
+    wait_until_as_before(&relay, &before);
+}
+
+/// Is a unit of the process frozen?
+fn is_frozen(process: u32) -> bool {
+    let mount = cgroup::mount().expect("mounted");
+    let groups = state(process).into_iter().map(|thread| thread.3).filter(|group| is_in_unit(group));
+    groups.into_iter().any(|group| {
+        let file = cgroup::below(&mount, &group).join("cgroup.freeze");
+        fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
+    })
+}
+
+#[test]
+fn what_a_service_wanted_that_stays_away_is_let_go_of_after_the_grace() {
+    let Some(_turn) = needs() else { return };
+    let relay = vm("relay-1", 1);
+    let before = settled(relay.id(), 1);
+    let mut host = Host::start(&class("relay", "2ms"), "1");
+    host.wait_until_held(&relay);
+    host.service.take().expect("it runs").end();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(is_enforced(relay.id()), "a service may be restarted");
+    wait_until_as_before(&relay, &before);
+    host.start_service();
+    host.wait_until_held(&relay);
+    host.end();
+    wait_until_as_before(&relay, &before);
+}
+
+#[test]
+fn vms_that_come_and_go_are_held_soon_and_leave_nothing() {
+    let Some(_turn) = needs() else { return };
+    let host = Host::start(&class("relay", "1ms"), "60");
+    let enforcer = host.enforcer.as_ref().expect("it runs").id();
+    let first = vm("relay-first", 1);
+    host.wait_until_held(&first);
+    let held: Mutex<Vec<u128>> = Mutex::default();
+    let run = |count: u64| {
+        for round in 0..count {
+            let start = Instant::now();
+            let relay = vm(&format!("relay-{round}"), 1 + (round % 2) as u32);
+            host.wait_until_held(&relay);
+            held.lock().expect("not poisoned").push(start.elapsed().as_millis());
+        }
+        wait("they are let go of", || units(enforcer).len() == 1);
+    };
+    // Memory grows with the first ones.
+    run(10);
+    let resources = |process: u32| {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count();
+        let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+        (descriptors, kib.trim().trim_end_matches(" kB").parse::<u64>().expect("a number"))
+    };
+    let before = resources(enforcer);
+    let rounds = kills(30);
+    run(rounds);
+    let after = resources(enforcer);
+    let mut held = held.into_inner().expect("not poisoned");
+    held.sort();
+    let [median, worst] = [held[held.len() / 2], held[held.len() - 1]];
+    println!(
+        "from start to held: median {median} ms, worst {worst} ms (goal {HELD_MS}); {before:?} {after:?}"
+    );
+    assert_eq!(after.0, before.0, "descriptors");
+    assert!(after.1 < before.1 + 1024 + 4 * rounds, "KiB: {before:?} {after:?}");
+    let log = host.end();
+    assert!(!log.contains("is not held"), "{log}");
+    assert!(units(enforcer).is_empty());
+}
+
+/// The groups of units of an enforcing process.
+fn units(enforcer: u32) -> Vec<PathBuf> {
+    fn below(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                found.push(entry.path());
+                below(&entry.path(), found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    below(&cgroup::mount().expect("mounted"), &mut found);
+    let of_enforcer = format!("/punctual-{enforcer}-attached/unit");
+    found.retain(|path| path.to_string_lossy().contains(&of_enforcer));
+    found
+}
