@@ -8,7 +8,7 @@
 # Without a format it builds all that this machine has the tools for. DIR is target/packages by default.
 # exit: 0 all are built, their names are printed; 1 one is not; 2 the command line is wrong
 # environment: SOURCE_DATE_EPOCH (the time of the last commit), PUNCTUAL (a program that is built already, for
-#   all formats), CARGO_TARGET_DIR, CARGO_HOME
+#   all formats), XZ_LEVEL (of the .deb: 0 packs in a tenth of the time of 6), CARGO_TARGET_DIR, CARGO_HOME
 #
 # Nothing is downloaded: `cargo fetch --locked` gets the crates. The same commit, Rust and C library give the
 # same bytes in any directory; packaging/check.sh compares.
@@ -190,7 +190,7 @@ deb() {
     install -m 755 packaging/debian/{postinst,prerm,postrm} "$stage/DEBIAN"
     settle
     # One thread, because more would cut the data into more blocks.
-    dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$stage" \
+    dpkg-deb --root-owner-group --threads-max=1 -Zxz -z"${XZ_LEVEL:-6}" --build "$stage" \
         "$output/punctual_$version-1_$architecture.deb" >/dev/null
     echo "$output/punctual_$version-1_$architecture.deb"
 }
