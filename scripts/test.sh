@@ -46,6 +46,10 @@ runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
 machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run))?'
 tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
     --locked --quiet --no-fail-fast)
+# The fuzz targets are built meanwhile with what these tests leave of processor 0: anything else that wants it
+# has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
+LIMIT_S=2400 step_beside "building check-fuzz" chrt --idle 0 taskset --cpu-list 0 scripts/check-fuzz.sh --build &
+fuzz=$!
 PACKAGES=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
 # Most checks wait for a browser, Python or a download and take one processor at most; builds and the other
 # tests go on beside.
@@ -60,11 +64,10 @@ for check in scripts/check-*.sh; do
     esac
 done &
 others=$!
-step_beside "building check-fuzz" scripts/check-fuzz.sh --build
 step_beside check-analysis scripts/check-analysis.sh
 step_beside documentation env RUSTDOCFLAGS="-D warnings" \
     cargo doc --workspace --all-features --no-deps --locked --quiet
-wait "$pure" "$browser" "$others"
+wait "$fuzz" "$pure" "$browser" "$others"
 step check-fuzz scripts/check-fuzz.sh
 
 printf '\nThe test programs that took longest:\n'
