@@ -48,7 +48,8 @@ tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --
     --locked --quiet --no-fail-fast)
 # The fuzz targets are built meanwhile with what these tests leave of processor 0: anything else that wants it
 # has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
-LIMIT_S=2400 step_beside "building check-fuzz" chrt --idle 0 taskset --cpu-list 0 scripts/check-fuzz.sh --build &
+idle=(chrt --idle 0 taskset --cpu-list 0)
+LIMIT_S=2400 step_beside "building check-fuzz" "${idle[@]}" scripts/check-fuzz.sh --build &
 fuzz=$!
 PACKAGES=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
 # Most checks wait for a browser, Python or a download and take one processor at most; builds and the other

@@ -10,6 +10,8 @@ use crate::index::PoolIx;
 pub struct ServiceConfig {
     /// What the service does.
     pub mode: Mode,
+    /// Is a VM left as it is, beside which not all budgets are guaranteed?
+    pub is_strict: bool,
     /// Pools, each processor in at most one.
     pub pools: Vec<Pool>,
     /// Classes, in the order of the files.

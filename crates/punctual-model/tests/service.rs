@@ -65,13 +65,14 @@ fn the_service_observes_unless_it_is_to_enforce() {
     assert_eq!(mode(""), Mode::Observe);
     assert_eq!(mode("mode = 'observe'\n"), Mode::Observe);
     assert_eq!(mode("mode = 'enforce'\n"), Mode::Enforce);
+    let is_strict = |text: &str| parse(&[("a", text)]).expect("valid").is_strict;
+    assert!(!is_strict("admission = 'warn'\n") && is_strict("admission = 'strict'\n"));
 }
 
 #[test]
 fn what_this_version_cannot_carry_out_is_refused() {
     let version = env!("CARGO_PKG_VERSION");
     for (text, key, of) in [
-        ("admission = 'strict'\n".to_owned(), "admission", "the service's configuration"),
         ("[slot.sv0]\ninterrupts = 'eno6'\n".to_owned(), "slot", "the service's configuration"),
         ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
         (format!("{RELAY}near = 'sv0'\n"), "near", "[class.relay]"),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::admission::Admission;
 use crate::service;
 use crate::varlink::{Call, INTERFACE, Reply};
 use crate::view::{ActorView, HostView};
@@ -38,6 +39,7 @@ fn refusal(name: &str, parameters: &Value) -> String {
     let text = |key: &str| parameters.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     match name.strip_prefix(INTERFACE).and_then(|name| name.strip_prefix('.')) {
         Some("NoSuchActor") => format!("no VM has the name or process `{}`", text("name")),
+        Some("NoSuchClass") => format!("the configuration has no class `{}`", text("name")),
         Some("AmbiguousName") => {
             let processes = parameters.get("processes").cloned().unwrap_or_default();
             format!("several VMs are called `{}`: give a process of {processes}", text("name"))
@@ -98,6 +100,15 @@ impl Client {
     pub fn describe(&mut self, name: &str) -> Result<ActorView, ClientError> {
         let parameters = json!({ "name": name });
         field(self.call("Describe", parameters.as_object().cloned().unwrap_or_default())?, "actor")
+    }
+
+    /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?
+    ///
+    /// # Errors
+    /// There is no such class.
+    pub fn admit(&mut self, class: &str, count: u32, vcpus: u32) -> Result<Admission, ClientError> {
+        let parameters = json!({ "class": class, "count": count, "vcpus": vcpus });
+        field(self.call("Admit", parameters.as_object().cloned().unwrap_or_default())?, "admission")
     }
 
     fn call(&mut self, method: &str, parameters: Map<String, Value>) -> Result<Value, ClientError> {

@@ -1,6 +1,6 @@
 //! What the service knows, apart from descriptors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,8 @@ use punctual_model::service::Mode;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use crate::actor::State;
+use crate::actor::{Actor, State};
+use crate::admission::{self, Candidate, Unguaranteed};
 use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
 use crate::enforcement::Enforcement;
@@ -18,10 +19,18 @@ use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
 use crate::registry::Registry;
 use crate::varlink::server::{Answers, Failure};
-use crate::view::{self, HostView, PoolView, Warning};
+use crate::view::{self, ActorView, HostView, PoolView, Warning};
 
 /// A warning is logged again when it was absent for this long.
 const WARNING_REST: Duration = Duration::from_secs(60);
+
+/// Whom strict admission holds.
+#[derive(Debug, Default)]
+struct Chosen {
+    among: Vec<Candidate>,
+    processes: BTreeSet<u32>,
+    refused: BTreeMap<u32, String>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -37,6 +46,10 @@ pub(crate) struct Core {
     files: Vec<ConfigFile>,
     /// What the enforcing process said last.
     enforcement: Enforcement,
+    /// The VMs that were judged last, and whose budgets are not guaranteed.
+    judged: (Vec<Candidate>, Vec<Unguaranteed>),
+    /// With strict admission: the VMs among which was chosen last, who was, and why others were not.
+    chosen: Chosen,
     /// Messages and garbage of the hook.
     pub(crate) hook: (u64, u64),
     /// Clients, and those that were dropped.
@@ -62,6 +75,8 @@ impl Core {
             reload_error: None,
             files,
             enforcement: Enforcement::default(),
+            judged: (Vec::new(), Vec::new()),
+            chosen: Chosen::default(),
             hook: (0, 0),
             clients: (0, 0),
             entries: Vec::new(),
@@ -121,11 +136,38 @@ impl Core {
             name: file.name.clone(),
             text: String::from_utf8_lossy(&file.bytes).into_owned(),
         };
-        Wanted {
-            files: self.files.iter().map(file).collect(),
-            processors: self.processors,
-            actors: self.registry.wanted(),
+        let mut actors = self.registry.wanted();
+        if self.registry.config().is_strict {
+            self.choose();
+            actors.retain(|actor| {
+                u32::try_from(actor.process.id).is_ok_and(|process| self.chosen.processes.contains(&process))
+            });
         }
+        Wanted { files: self.files.iter().map(file).collect(), processors: self.processors, actors }
+    }
+
+    /// Chooses whom to hold, if other VMs run than the last time.
+    fn choose(&mut self) {
+        let mut candidates = self.registry.candidates();
+        // One whose vCPUs are not known yet would be chosen for nothing, and stay when they are.
+        candidates.retain(|vm| vm.vcpus > 0);
+        if candidates == self.chosen.among {
+            return;
+        }
+        let before = std::mem::take(&mut self.chosen);
+        let (processes, refused) = admission::choose(self.registry.config(), &candidates, &before.processes);
+        for (process, reason) in &refused {
+            if before.refused.get(process) == Some(reason) {
+                continue;
+            }
+            if let Some(actor) = self.registry.get(*process) {
+                let text = format!("VM {} is not held: {reason}", actor.name);
+                let class = actor.class().map(str::to_owned);
+                let actor = Some((actor.name.clone(), *process));
+                self.entries.push(Entry { kind: Kind::NotHeld, text, actor, class });
+            }
+        }
+        self.chosen = Chosen { among: candidates, processes, refused };
     }
 
     /// The enforcing process cannot be reached: it holds what it held, or has put everything back.
@@ -194,9 +236,10 @@ impl Core {
     pub(crate) fn sample(&mut self, now: Instant) {
         let discovery = &self.discovery;
         self.registry.sample(now, |process| discovery.vhost(process));
+        self.judge();
         let mut warnings: Vec<(Option<(String, u32)>, Warning)> = Vec::new();
         for actor in self.registry.actors() {
-            let of_actor = view::warnings(self.registry.config(), actor);
+            let of_actor = self.warnings(actor);
             warnings.extend(of_actor.into_iter().map(|one| (Some((actor.name.clone(), actor.process)), one)));
         }
         let of_pools = self.host_warnings(&view::pools(&self.registry));
@@ -225,6 +268,12 @@ impl Core {
                 let classes = count(config.classes.len(), "class");
                 let moved = self.registry.configure(config);
                 self.files = files;
+                // Other budgets.
+                self.judged = (Vec::new(), Vec::new());
+                self.chosen.among.clear();
+                if !self.registry.config().is_strict {
+                    self.chosen = Chosen::default();
+                }
                 self.reload_error = None;
                 self.say(Kind::Reloaded, format!("the configuration is read: {classes}"));
                 self.entries.extend(moved);
@@ -237,6 +286,32 @@ impl Core {
                 Err(error)
             }
         }
+    }
+
+    /// Finds out whose budgets are guaranteed, if other VMs run than the last time.
+    fn judge(&mut self) {
+        let candidates = self.registry.candidates();
+        if candidates != self.judged.0 {
+            let unguaranteed = admission::unguaranteed(self.registry.config(), &candidates);
+            self.judged = (candidates, unguaranteed);
+        }
+    }
+
+    /// What the operator should know of an actor.
+    fn warnings(&self, actor: &Actor) -> Vec<Warning> {
+        let of_actor = self.judged.1.iter().filter(|one| one.process == actor.process);
+        let text = |one: &Unguaranteed| format!("vCPU {}: not guaranteed: {}", one.vcpu, one.reason);
+        let lost = of_actor.map(|one| Warning { kind: "admission".into(), text: text(one) });
+        view::warnings(self.registry.config(), actor).into_iter().chain(lost).collect()
+    }
+
+    fn view(&self, actor: &Actor) -> ActorView {
+        let held = self.held(actor.process);
+        let mut view = view::actor(&self.proc, &self.registry, actor, held);
+        view.warnings = self.warnings(actor);
+        let refused = self.chosen.refused.get(&actor.process);
+        view.not_held = view.not_held.or_else(|| refused.filter(|_| self.enforces()).cloned());
+        view
     }
 
     fn host_warnings(&self, pools: &[PoolView]) -> Vec<Warning> {
@@ -303,18 +378,28 @@ impl Answers for Core {
 
     fn actor(&self, process: u32) -> Option<Value> {
         let actor = self.registry.get(process)?;
-        Some(json!(view::actor(&self.proc, &self.registry, actor, self.held(process))))
+        Some(json!(self.view(actor)))
     }
 
     fn describe(&self, name: &str) -> Result<Value, Failure> {
         match &self.registry.find(name)[..] {
             [] => Err(Failure::own("NoSuchActor", json!({ "name": name }))),
-            [one] => Ok(json!(view::actor(&self.proc, &self.registry, one, self.held(one.process)))),
+            [one] => Ok(json!(self.view(one))),
             several => {
                 let processes: Vec<u32> = several.iter().map(|actor| actor.process).collect();
                 Err(Failure::own("AmbiguousName", json!({ "name": name, "processes": processes })))
             }
         }
+    }
+
+    fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure> {
+        let config = self.registry.config();
+        if !config.classes.iter().any(|known| known.name == class) {
+            return Err(Failure::own("NoSuchClass", json!({ "name": class })));
+        }
+        let one = Candidate { name: class.to_owned(), process: 0, class: class.to_owned(), vcpus };
+        let more = vec![one; count as usize];
+        Ok(json!(admission::admit(config, &self.registry.candidates(), &more)))
     }
 
     fn reload(&mut self) -> Result<Value, Failure> {

@@ -13,6 +13,7 @@
 #![allow(missing_docs)]
 
 pub mod actor;
+pub mod admission;
 pub mod classes;
 pub mod client;
 pub mod config;

@@ -13,6 +13,7 @@ use punctual_linux::vmm::{self, Monitor, Role, VmProcess};
 use punctual_model::service::ServiceConfig;
 
 use crate::actor::{Actor, State, Step};
+use crate::admission::Candidate;
 use crate::classes;
 use crate::discovery::{Found, unit_of};
 use crate::libvirt::Running;
@@ -172,6 +173,17 @@ impl Registry {
             Some(WantedActor { process, name: actor.name.clone(), class: class.to_owned(), vcpus })
         };
         self.actors.values().filter_map(wanted).collect()
+    }
+
+    /// The VMs that belong to a class, as far as their budgets are concerned.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let candidate = |actor: &Actor| {
+            let class = actor.class()?.to_owned();
+            let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
+            let vcpus = u32::try_from(vcpus.count()).unwrap_or(u32::MAX);
+            Some(Candidate { name: actor.name.clone(), process: actor.process, class, vcpus })
+        };
+        self.actors.values().filter_map(candidate).collect()
     }
 
     /// An actor is held, or is not. One that is not known, or belongs to no class by now, stays as it is.

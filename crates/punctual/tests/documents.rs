@@ -104,7 +104,14 @@ const DIRECTION: [(&str, &[&str]); 25] = [
     ("punctual-hold", &["punctual-sched", "punctual-model", "punctual-linux", "punctual-enforce"]),
     (
         "punctual-service",
-        &["punctual-sched", "punctual-model", "punctual-linux", "punctual-enforce", "punctual-hold"],
+        &[
+            "punctual-sched",
+            "punctual-model",
+            "punctual-analysis",
+            "punctual-linux",
+            "punctual-enforce",
+            "punctual-hold",
+        ],
     ),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),

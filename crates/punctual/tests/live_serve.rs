@@ -112,7 +112,8 @@ fn settled(process: u32, vcpus: usize) -> State {
     let is_complete = || {
         let names: Vec<String> = state(process).into_iter().map(|thread| thread.0).collect();
         let of_vcpus = names.iter().filter(|name| name.starts_with("CPU ")).count();
-        of_vcpus == vcpus && names.iter().any(|name| name == "IO mon_iothread") && has_nice(process)
+        let has = |known: &str| names.iter().any(|name| name == known);
+        of_vcpus == vcpus && has("worker") && has("IO mon_iothread") && has_nice(process)
     };
     wait("the threads of the VM", is_complete);
     state(process)
@@ -153,12 +154,16 @@ fn config(classes: &str) -> String {
 
 impl Host {
     fn start(classes: &str, grace: &'static str) -> Host {
+        Host::with(&config(classes), grace)
+    }
+
+    fn with(text: &str, grace: &'static str) -> Host {
         let folder = tempfile::tempdir().expect("a folder");
         for directory in ["etc/host.d", "run"] {
             fs::create_dir_all(folder.path().join(directory)).expect("made");
         }
         let mut host = Host { folder, enforcer: None, service: None, grace };
-        host.configure(&config(classes));
+        host.configure(text);
         host.start_enforcer();
         host.start_service();
         host
@@ -304,6 +309,36 @@ fn a_vm_in_a_group_with_another_one_is_let_go_of_alone() {
     wait_until_as_before(&relay, &before[0]);
     host.end();
 }
+
+#[test]
+fn strictly_a_vm_that_does_not_fit_stays_as_it_is_until_there_is_room() {
+    let Some(_turn) = needs() else { return };
+    let host = Host::with(&("admission = 'strict'\n".to_owned() + &config(&class("relay", "4ms"))), "60");
+    let first = vm("relay-1", 1);
+    host.wait_until_held(&first);
+    let second = vm("relay-2", 1);
+    let before = settled(second.id(), 1);
+    let refused = || host.status("relay-2").is_some_and(|vm| vm["not_held"].is_string());
+    wait("it is refused", refused);
+    let ask = |args: &[&str]| {
+        let output = host.command(&["admit", "--run", "run"]).args(args).output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let (code, said) = ask(&["relay"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.starts_with("no: these budgets would not be guaranteed\n"), "{said}");
+    assert_eq!(ask(&["none"]).0, Some(2));
+    assert_eq!(state(second.id()), before);
+    drop(first);
+    host.wait_until_held(&second);
+    drop(second);
+    wait("nobody is left", || host.status("relay-2").is_none());
+    assert_eq!(ask(&["relay"]), (Some(0), YES.to_owned()));
+    let log = host.end();
+    assert_eq!(log.matches("VM relay-2 is not held: its vCPU 0 would not be guaranteed").count(), 1, "{log}");
+}
+
+const YES: &str = "yes: all of them get their budgets, and nobody loses a guarantee\n";
 
 #[test]
 fn a_service_that_is_killed_and_comes_back_changes_nothing_for_a_vm() {

@@ -274,11 +274,11 @@ fn a_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_broken_one() 
     assert!(reloading.rsplit('=').next().is_some_and(|us| us.parse::<u64>().is_ok()), "{reloading}");
     service.notified("READY=1");
     service.vm("punctual-relay-2", |vm| vm["class"] == "other");
-    fs::write(service.path("etc/host.d/b.toml"), "admission = 'warn'\n").expect("written");
+    fs::write(service.path("etc/host.d/b.toml"), "slot = 1\n").expect("written");
     service.signal(Signal::HUP);
     let ready = service.notified("READY=1\nSTATUS=The configuration is refused");
     assert!(
-        ready.contains("etc/host.d/b.toml:1: `admission` in the service's configuration is not supported"),
+        ready.contains("etc/host.d/b.toml:1: `slot` in the service's configuration is not supported"),
         "{ready}"
     );
     service.vm("punctual-relay-2", |vm| vm["class"] == "other");

@@ -23,6 +23,8 @@ pub(crate) const CLIENTS_OF_USER_MAX: usize = 16;
 const UNREAD_PAUSE: usize = 64 << 10;
 /// A client that leaves this much unread is dropped.
 pub(crate) const UNREAD_MAX: usize = 1 << 20;
+/// VMs, and vCPUs of each, that can be asked for at once.
+const ADMIT_MAX: u32 = 256;
 /// Steps for one client in a row.
 const STEPS_MAX: usize = 64;
 
@@ -36,6 +38,8 @@ pub(crate) trait Answers {
     fn actor(&self, process: u32) -> Option<Value>;
     /// The actor with this name.
     fn describe(&self, name: &str) -> Result<Value, Failure>;
+    /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?
+    fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure>;
     /// Reads the configuration again.
     fn reload(&mut self) -> Result<Value, Failure>;
 }
@@ -329,6 +333,13 @@ impl Client {
             let invalid = || Failure::of_service("InvalidParameter", json!({ "parameter": name }));
             call.parameters.get(name).and_then(Value::as_str).ok_or_else(invalid)
         };
+        // Absent is one.
+        let count = |name: &str| {
+            let invalid = || Failure::of_service("InvalidParameter", json!({ "parameter": name }));
+            let given = call.parameters.get(name).filter(|value| !value.is_null());
+            let count = given.map_or(Some(1), Value::as_u64).and_then(|count| u32::try_from(count).ok());
+            count.filter(|count| (1..=ADMIT_MAX).contains(count)).ok_or_else(invalid)
+        };
         let expected_more = || Failure::of_service("ExpectedMore", json!({}));
         let needs_more = || call.more.then_some(()).ok_or_else(expected_more);
         match (interface, method) {
@@ -348,6 +359,10 @@ impl Client {
                 Ok(None)
             }
             (INTERFACE, "Describe") => Ok(Some(json!({ "actor": answers.describe(text("name")?)? }))),
+            (INTERFACE, "Admit") => {
+                let (count, vcpus) = (count("count")?, count("vcpus")?);
+                Ok(Some(json!({ "admission": answers.admit(text("class")?, count, vcpus)? })))
+            }
             (INTERFACE, "Monitor") => {
                 needs_more()?;
                 self.doing = Doing::Monitoring;

@@ -3,6 +3,7 @@
 //! Each command is a module with its `Args` and a `run`. Results go to standard output, everything else to
 //! standard error.
 
+mod admit;
 mod attach;
 mod calibrate;
 mod check;
@@ -177,6 +178,7 @@ enum Command {
     Serve(serve::Args),
     Enforce(enforce::Args),
     Status(status::Args),
+    Admit(admit::Args),
     Switch(switch::Args),
     Sockets(sockets::Args),
     Xen(xen::Args),
@@ -226,6 +228,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args, &ui),
         Command::Enforce(args) => enforce::run(args, &ui),
         Command::Status(args) => status::run(args, &ui),
+        Command::Admit(args) => admit::run(args, &ui),
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),
         Command::Xen(args) => xen::run(args, &ui),

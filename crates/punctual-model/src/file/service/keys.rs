@@ -8,6 +8,10 @@ use crate::file::limits::PROCESSORS_MAX;
 pub(crate) const OBSERVE: &str = "observe";
 pub(crate) const ENFORCE: &str = "enforce";
 
+/// What the service does with VMs that cannot be guaranteed.
+pub(crate) const WARN: &str = "warn";
+pub(crate) const STRICT: &str = "strict";
+
 /// The document itself: all files together.
 pub(crate) static SERVICE: TableInfo = TableInfo {
     title: "the service's configuration",
@@ -16,8 +20,15 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
             "mode",
             Kind::Word(&[OBSERVE, ENFORCE]),
             Some(OBSERVE),
-            "What the service does with VMs. `observe` changes nothing; `enforce` keeps the VMs of each class \
-             in its pool under enforcement.",
+            "What the service does with VMs. `observe` changes nothing; `enforce` keeps the VMs of each \
+             class in its pool under enforcement.",
+        ),
+        key(
+            "admission",
+            Kind::Word(&[WARN, STRICT]),
+            Some(WARN),
+            "What happens with a VM beside which not all budgets are guaranteed. `warn` holds it and warns; \
+             `strict` leaves it as it is.",
         ),
         key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
         key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),
@@ -115,7 +126,6 @@ const NOT_SIMULATED: &str = "expected none: it is for simulations and live runs"
 
 /// Top-level keys of the service's design and of host files that are refused.
 pub(crate) const REFUSED: &[Refused] = &[
-    Refused { name: "admission", instead: "expected none: this version admits every VM and warns" },
     Refused { name: "slot", instead: NOTHING_PLACED },
     Refused { name: "domain", instead: NO_DOMAINS },
     Refused { name: "network", instead: NOT_SIMULATED },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_sched::{Instant, UnitParams};
 
-use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, REFUSED_OF_MATCH, Refused, SERVICE};
+use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, REFUSED_OF_MATCH, Refused, SERVICE, STRICT};
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::build::refused;
@@ -126,12 +126,14 @@ fn service(root: &mut Table, processors: usize, errors: &mut Errors) -> ServiceC
     let section = Section { table: root, info: &SERVICE, place: Place::TOP, name: "" };
     section.check_keys(errors);
     let mode = if section.word("mode", errors) == Some(ENFORCE) { Mode::Enforce } else { Mode::Observe };
+    let is_strict = section.word("admission", errors) == Some(STRICT);
     let machine = section.get("machine").and_then(|_| section.table("machine", errors));
     let own = machine.and_then(|machine| machine.count("processors", errors));
     let pools = pools(section, own.map_or(processors, |count| count as usize), errors);
     let classes = classes(section, &pools, errors);
     ServiceConfig {
         mode,
+        is_strict,
         pools: pools
             .into_iter()
             .filter_map(|pool| {
