@@ -69,7 +69,7 @@ impl BudgetAnswer {
 
     /// The same, refuted: it is not delivered in its first period when all vCPUs are busy.
     pub(crate) fn refuted(self) -> Self {
-        BudgetAnswer { answer: Answer::Refuted(Refutation::all_busy(self.period)), ..self }
+        BudgetAnswer { answer: Answer::Refuted(Refutation::all_busy(self.period, None)), ..self }
     }
 }
 
