@@ -1,5 +1,6 @@
 //! RTDS and SEDF: servers that keep their budget while they sleep, by earliest deadline.
 
+use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
 
@@ -27,13 +28,14 @@ struct Servers {
 
 pub(super) fn servers(
     inputs: Inputs<'_>,
+    pool: PoolIx,
     group: &Group,
     info: &PolicyInfo,
     wanted: Option<UnitIx>,
 ) -> Findings {
     let reserved = |unit: &UnitIx| Reserved::of(info, inputs.params(*unit));
     let reserved: Vec<Reserved> = group.units.iter().map(reserved).collect();
-    let servers = Servers::new(inputs, group, &reserved);
+    let servers = Servers::new(inputs, pool, group, &reserved);
     let of_unit = |(i, (unit, own)): (usize, (&UnitIx, &Reserved))| {
         let cap = Cap { budget: own.budget, period: own.period, more: 0 };
         let budget = Budget {
@@ -50,8 +52,8 @@ pub(super) fn servers(
 }
 
 impl Servers {
-    fn new(inputs: Inputs<'_>, group: &Group, reserved: &[Reserved]) -> Self {
-        let mut costs = decisions(inputs, group.processors);
+    fn new(inputs: Inputs<'_>, pool: PoolIx, group: &Group, reserved: &[Reserved]) -> Self {
+        let mut costs = decisions(inputs, pool, group.processors);
         let chain = group.processors as u64;
         let mut unbounded = None;
         for (unit, own) in group.units.iter().zip(reserved) {

@@ -64,7 +64,7 @@ fn by_urgency(
     units.sort_by_key(|unit| inputs.priority(*unit));
     let reserved = |unit: &UnitIx| Reserved::of(policy.info, inputs.params(*unit));
     let reserved: Vec<Reserved> = units.iter().map(reserved).collect();
-    let mut costs = paid_decisions(inputs);
+    let mut costs = paid_decisions(inputs, pool);
     if kind == ServerKind::Polling {
         // A replenishment without work asks for a decision whatever runs.
         reserved.iter().for_each(|own| costs.every(own.period, 1));

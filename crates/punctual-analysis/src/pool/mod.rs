@@ -52,14 +52,14 @@ pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: 
         SchedulabilityTest::FixedPriorityServers(kind) => {
             fixed_priority_servers::servers(inputs, pool, &group.units, kind, wanted)
         }
-        SchedulabilityTest::EdfServers => edf_servers::servers(inputs, group, info, wanted),
-        SchedulabilityTest::BandwidthServers => bandwidth::servers(inputs, group, info, wanted),
+        SchedulabilityTest::EdfServers => edf_servers::servers(inputs, pool, group, info, wanted),
+        SchedulabilityTest::BandwidthServers => bandwidth::servers(inputs, pool, group, info, wanted),
         SchedulabilityTest::FixedPriority if group.processors == 1 => {
-            processor::fixed_priority(inputs, &group.units)
+            processor::fixed_priority(inputs, pool, &group.units)
         }
-        SchedulabilityTest::FixedPriority => global::fixed_priority(inputs, group),
-        SchedulabilityTest::Edf if group.processors == 1 => processor::edf(inputs, &group.units),
-        SchedulabilityTest::Edf => global::edf(inputs, group),
+        SchedulabilityTest::FixedPriority => global::fixed_priority(inputs, pool, group),
+        SchedulabilityTest::Edf if group.processors == 1 => processor::edf(inputs, pool, &group.units),
+        SchedulabilityTest::Edf => global::edf(inputs, pool, group),
         SchedulabilityTest::None(reason) => {
             let units = group.units.iter().copied();
             Findings::unknown_below(inputs, units, Reason::NoTest(reason), Test::Policy(info.name))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_model::index::{TaskIx, VcpuIx};
+use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
 
 use super::decisions::{add_wakes, decisions};
 use crate::answer::Test;
@@ -12,15 +12,15 @@ use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
 
-pub(super) fn fixed_priority(inputs: Inputs<'_>, units: &[UnitIx]) -> Findings {
-    let mut costs = decisions(inputs, 1);
+pub(super) fn fixed_priority(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Findings {
+    let mut costs = decisions(inputs, pool, 1);
     let unbounded = units.iter().find_map(|unit| add_wakes(inputs, *unit, 1, &mut costs));
     let unknown =
         |reason| Findings::unknown_below(inputs, units.iter().copied(), reason, Test::ResponseTimes);
     let unbounded = unbounded.filter(|_| !costs.free());
     match guest::ranked(inputs, units).and_then(|tasks| unbounded.map_or(Ok(tasks), Err)) {
         Ok(tasks) => {
-            guest::ranked_processor(inputs, &tasks, &costs, &decisions_beside_kernels(inputs, units))
+            guest::ranked_processor(inputs, &tasks, &costs, &decisions_beside_kernels(inputs, pool, units))
         }
         Err(reason) => unknown(reason),
     }
@@ -28,13 +28,17 @@ pub(super) fn fixed_priority(inputs: Inputs<'_>, units: &[UnitIx]) -> Findings {
 
 /// By vCPU with kernel work: what decisions take while its kernel is busy. Its vCPU neither wakes nor sleeps
 /// then.
-fn decisions_beside_kernels(inputs: Inputs<'_>, units: &[UnitIx]) -> BTreeMap<VcpuIx, Decisions> {
+fn decisions_beside_kernels(
+    inputs: Inputs<'_>,
+    pool: PoolIx,
+    units: &[UnitIx],
+) -> BTreeMap<VcpuIx, Decisions> {
     let with_kernel = units.iter().filter_map(|unit| match unit {
         UnitIx::Vcpu(vcpu) => inputs.kernel(*vcpu).map(|_| *vcpu),
         UnitIx::Task(_) => None,
     });
     let beside = |vcpu: VcpuIx| {
-        let mut costs = decisions(inputs, 1);
+        let mut costs = decisions(inputs, pool, 1);
         // It is under way when an interval begins, and ends.
         costs.also(2);
         for unit in units.iter().filter(|unit| **unit != UnitIx::Vcpu(vcpu)) {
@@ -45,9 +49,9 @@ fn decisions_beside_kernels(inputs: Inputs<'_>, units: &[UnitIx]) -> BTreeMap<Vc
     with_kernel.map(beside).collect()
 }
 
-pub(super) fn edf(inputs: Inputs<'_>, units: &[UnitIx]) -> Findings {
+pub(super) fn edf(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Findings {
     match tasks_only(units) {
-        Some(tasks) => guest::edf_processor(inputs, &tasks, &decisions(inputs, 1)),
+        Some(tasks) => guest::edf_processor(inputs, &tasks, &decisions(inputs, pool, 1)),
         None => {
             let units = units.iter().copied();
             Findings::unknown_below(inputs, units, Reason::EdfVcpus, Test::ProcessorDemand)
