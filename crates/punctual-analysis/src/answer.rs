@@ -209,6 +209,8 @@ pub enum Test {
     GlobalEdfSlack,
     GlobalEdfDensity,
     GlobalFixedPriority,
+    /// Tasks that may move between vCPUs which supply only part of the time.
+    SeveralVcpus,
     /// A simulation, which misses a deadline. Only refutes.
     Simulation,
 }
@@ -232,6 +234,7 @@ impl fmt::Display for Test {
             Test::GlobalEdfSlack => "global EDF slack",
             Test::GlobalEdfDensity => "global EDF density",
             Test::GlobalFixedPriority => "global fixed priority response times",
+            Test::SeveralVcpus => "several vCPUs",
             Test::Simulation => "simulation",
         })
     }

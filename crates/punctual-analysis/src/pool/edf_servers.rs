@@ -1,6 +1,6 @@
 //! RTDS and SEDF: servers that keep their budget while they sleep, by earliest deadline.
 
-use punctual_model::index::PoolIx;
+use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
 
@@ -15,6 +15,7 @@ use crate::guest::Cap;
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
+use crate::several_vcpus::VcpuSupply;
 use crate::supply::Supply;
 
 /// Servers that share processors.
@@ -45,7 +46,9 @@ pub(super) fn servers(
             cap: (!info.extratime(inputs.params(*unit))).then_some(cap),
             test: Test::Policy(info.name),
         };
-        supplied::unit(inputs, budget, wanted)
+        let mut found = supplied::unit(inputs, budget, wanted);
+        found.supplies.extend(servers.supply_to_several(inputs, *unit, i));
+        found
     };
     let found = group.units.iter().zip(&reserved).enumerate().map(of_unit);
     found.fold(Findings::default(), Findings::and)
@@ -86,5 +89,21 @@ impl Servers {
         let time = time.ok_or_else(|| Reason::OtherVcpus { taken: taken().min(period), period, budget })?;
         let delay = (period - budget) + (time - usable);
         Ok((time, Supply { delay, budget: usable, period }))
+    }
+
+    /// What the server at `i` gives to a guest of several vCPUs, if it is a vCPU of one.
+    ///
+    /// In a period it stands still without budget only when it has used all of it, of which `usable` reached
+    /// the guest; otherwise only for others and decisions.
+    fn supply_to_several(&self, inputs: Inputs<'_>, unit: UnitIx, i: usize) -> Option<(VcpuIx, VcpuSupply)> {
+        let UnitIx::Vcpu(vcpu) = unit else { return None };
+        if inputs.domain_of(vcpu).vcpus.len() < 2 {
+            return None;
+        }
+        let (_, supply) = self.time(i).ok()?;
+        let period = self.all[i].period;
+        let taken = global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, period);
+        let still = taken.max(period - supply.budget).min(period);
+        Some((vcpu, VcpuSupply { supply, still, period }))
     }
 }

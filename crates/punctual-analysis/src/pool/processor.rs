@@ -6,13 +6,36 @@ use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
 
 use super::decisions::{add_wakes, decisions};
 use crate::answer::Test;
+use crate::demand::NANOSECOND;
 use crate::findings::Findings;
 use crate::guest;
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
+use crate::several_vcpus::VcpuSupply;
+
+/// What a vCPU gives to a guest of several that has a processor to itself.
+fn alone(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Findings {
+    let mut found = Findings::default();
+    if let [unit @ UnitIx::Vcpu(vcpu)] = units
+        && inputs.domain_of(*vcpu).vcpus.len() > 1
+    {
+        let mut costs = decisions(inputs, pool, 1);
+        let unbounded = add_wakes(inputs, *unit, 1, &mut costs).filter(|_| !costs.free());
+        // Decisions in any time as long as the longest period of its tasks.
+        let periods = inputs.tasks_beside(*vcpu).filter_map(|task| inputs.demand(task)).map(|of| of.period);
+        let period = periods.max().unwrap_or(NANOSECOND);
+        let supply = VcpuSupply::alone(costs.within(period), period).filter(|_| unbounded.is_none());
+        found.supplies.extend(supply.map(|supply| (*vcpu, supply)));
+    }
+    found
+}
 
 pub(super) fn fixed_priority(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Findings {
+    ranked(inputs, pool, units).and(alone(inputs, pool, units))
+}
+
+fn ranked(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Findings {
     let mut costs = decisions(inputs, pool, 1);
     let unbounded = units.iter().find_map(|unit| add_wakes(inputs, *unit, 1, &mut costs));
     let unknown =
@@ -54,7 +77,9 @@ pub(super) fn edf(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Finding
         Some(tasks) => guest::edf_processor(inputs, &tasks, &decisions(inputs, pool, 1)),
         None => {
             let units = units.iter().copied();
-            Findings::unknown_below(inputs, units, Reason::EdfVcpus, Test::ProcessorDemand)
+            let unknown =
+                Findings::unknown_below(inputs, units.clone(), Reason::EdfVcpus, Test::ProcessorDemand);
+            unknown.and(alone(inputs, pool, &units.collect::<Vec<_>>()))
         }
     }
 }
