@@ -59,6 +59,8 @@ pub struct Refutation {
     pub missed_by: Instant,
     /// The job ends at least so much later than its deadline; `None` where nothing is known about that.
     pub late_min: Option<Duration>,
+    /// What of a budget is missing then; `None` for a deadline, or where it is not known.
+    pub short: Option<Duration>,
     /// At least one of these tasks has missed a deadline; empty for a budget.
     pub one_of: Vec<TaskIx>,
 }
@@ -69,6 +71,7 @@ impl Refutation {
             pattern: Pattern::Synchronous,
             missed_by: Instant::ZERO + missed_by,
             late_min: None,
+            short: None,
             one_of,
         }
     }
@@ -79,12 +82,13 @@ impl Refutation {
         Refutation { late_min: late_min.filter(|late| !late.is_zero()), ..self }
     }
 
-    /// A budget that is not delivered by then when all vCPUs always have work.
-    pub fn all_busy(missed_by: Duration) -> Self {
+    /// A budget of which `short` is missing by then when all vCPUs always have work.
+    pub fn all_busy(missed_by: Duration, short: Option<Duration>) -> Self {
         Refutation {
             pattern: Pattern::AllBusy,
             missed_by: Instant::ZERO + missed_by,
             late_min: None,
+            short,
             one_of: Vec::new(),
         }
     }
@@ -94,6 +98,7 @@ impl Refutation {
             pattern: self.pattern.to_string(),
             missed_by_ns: self.missed_by.as_ns(),
             late_min_ns: self.late_min.map(Duration::as_ns),
+            short_ns: self.short.map(Duration::as_ns),
         }
     }
 
@@ -204,6 +209,8 @@ pub enum Test {
     GlobalEdfSlack,
     GlobalEdfDensity,
     GlobalFixedPriority,
+    /// Tasks that may move between vCPUs which supply only part of the time.
+    SeveralVcpus,
     /// A simulation, which misses a deadline. Only refutes.
     Simulation,
 }
@@ -227,6 +234,7 @@ impl fmt::Display for Test {
             Test::GlobalEdfSlack => "global EDF slack",
             Test::GlobalEdfDensity => "global EDF density",
             Test::GlobalFixedPriority => "global fixed priority response times",
+            Test::SeveralVcpus => "several vCPUs",
             Test::Simulation => "simulation",
         })
     }

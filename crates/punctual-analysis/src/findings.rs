@@ -13,6 +13,7 @@ use crate::demand::{Demand, NANOSECOND, requested};
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
+use crate::several_vcpus::VcpuSupply;
 use crate::supply::Supply;
 
 /// How a vCPU gets its time, as its kernel sees it.
@@ -67,9 +68,13 @@ impl BudgetAnswer {
         BudgetAnswer { period, delivery, answer }
     }
 
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.delivery == Delivery::Sure
+    }
+
     /// The same, refuted: it is not delivered in its first period when all vCPUs are busy.
     pub(crate) fn refuted(self) -> Self {
-        BudgetAnswer { answer: Answer::Refuted(Refutation::all_busy(self.period)), ..self }
+        BudgetAnswer { answer: Answer::Refuted(Refutation::all_busy(self.period, None)), ..self }
     }
 }
 
@@ -82,6 +87,8 @@ pub(crate) struct Findings {
     pub(crate) budgets: BTreeMap<UnitIx, BudgetAnswer>,
     /// vCPUs with kernel work. Without an entry nothing is known.
     pub(crate) services: BTreeMap<VcpuIx, Service>,
+    /// vCPUs of domains that have several: what each gives to its guest, where that is known.
+    pub(crate) supplies: BTreeMap<VcpuIx, VcpuSupply>,
     /// Tasks that packets release: a bound on the response time, whatever the deadline.
     pub(crate) served_times: BTreeMap<TaskIx, Duration>,
 }
@@ -96,6 +103,7 @@ impl Findings {
         }
         self.budgets.extend(later.budgets);
         self.services.extend(later.services);
+        self.supplies.extend(later.supplies);
         self.served_times.extend(later.served_times);
         self
     }

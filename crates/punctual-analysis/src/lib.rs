@@ -18,7 +18,7 @@
 //! 1. *Bounds*: what is asked for ([`demand`]), what is supplied ([`supply`]), and what
 //!    scheduling itself takes ([`overhead`]).
 //! 2. *Tests*, on plain demands and supplies: [`fixed_priority`], [`edf`], [`global_fixed_priority`],
-//!    [`global_edf`], [`resource`], [`packet_path`].
+//!    [`global_edf`], [`several_vcpus`], [`resource`], [`packet_path`].
 //! 3. *Inputs*: the host, which unit belongs to which scheduler, and what networks add (`inputs`).
 //! 4. *Answers*: reasons ([`Reason`]), the answer for a task or a budget ([`Answer`]), and what the tests
 //!    found out (`findings`).
@@ -49,6 +49,7 @@ mod pool;
 mod reason;
 pub mod resource;
 pub mod sensitivity;
+pub mod several_vcpus;
 pub mod supply;
 pub mod synthesize;
 mod warnings;

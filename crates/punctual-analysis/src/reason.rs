@@ -113,6 +113,25 @@ pub enum Reason {
          each task to one vCPU (`affinity`) to get a bound"
     )]
     SeveralVcpus,
+    /// One of the vCPUs that tasks may move between.
+    #[error(
+        "tasks may move to a vCPU whose budget is not guaranteed; pin each task to one vCPU (`affinity`)"
+    )]
+    UnsureVcpu(VcpuIx),
+    #[error(
+        "no bound within the period of {period}: beside its cost of {}, a job may lose {} of that time on \
+         vCPUs that stand still, which the guest does not see; greater budgets, shorter periods of the \
+         vCPUs, or tasks pinned to one vCPU each (`affinity`) may help",
+        whole_us(.cost), whole_us(.lost)
+    )]
+    StoppedVcpus {
+        /// At most, in one period.
+        lost: Duration,
+        cost: Duration,
+        period: Duration,
+    },
+    #[error("a guest of several vCPUs has more than {0} tasks, which its test does not compare")]
+    TooManyTasks(usize),
     #[error("a vCPU inside an EDF guest has no supply bound")]
     NestedInEdf,
     #[error("an EDF guest below fixed priorities without a budget has no supply bound")]
@@ -168,6 +187,11 @@ impl Reason {
                 "packets may wake {}.{} at any rate, so the cost of scheduling has no bound",
                 parent_of(host, *task),
                 host.tasks[task.0].name
+            ),
+            Reason::UnsureVcpu(vcpu) => format!(
+                "tasks may move to {}, whose budget is not guaranteed; pin each task to one vCPU \
+                 (`affinity`)",
+                host.vcpus[vcpu.0].name
             ),
             Reason::GuestTimers(vcpu) => {
                 let domain = &host.domains[host.vcpus[vcpu.0].domain.0];

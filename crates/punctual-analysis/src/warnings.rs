@@ -2,7 +2,7 @@
 
 use punctual_model::Host;
 use punctual_model::guarantees::Warning;
-use punctual_model::host::{Domain, Parent};
+use punctual_model::host::{Domain, Parent, Vcpu};
 use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::registry::{Budgets, PolicyInfo};
@@ -14,6 +14,7 @@ use crate::pool::{Group, groups};
 
 /// Utilizations in parts per million.
 const MILLION: u64 = 1_000_000;
+const BILLION: u64 = 1_000_000_000;
 
 /// More than this leaves too little for what the file does not describe.
 const HEADROOM: u64 = 900_000;
@@ -126,7 +127,11 @@ fn placed_on_one(inputs: Inputs<'_>, domain: &Domain) -> Option<usize> {
 fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !keeps_budgets(inputs.pool(pool).policy.info) {
-        return warnings;
+        let about = inputs.pool(pool).name.clone();
+        return of_demand(inputs, pool)
+            .into_iter()
+            .map(|text| Warning { about: about.clone(), text })
+            .collect();
     }
     let mut warn = |about: &str, texts: Vec<String>| {
         warnings.extend(texts.into_iter().map(|text| Warning { about: about.to_owned(), text }));
@@ -136,8 +141,11 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {
         if let Some(own) = Reserved::of(&about.params) {
             warn(&about.name, of_budget(inputs, pool, own));
             // Several vCPUs share their tasks; only their sum is meaningful.
-            if inputs.domain_of(vcpu).vcpus.len() == 1 {
+            let domain = inputs.domain_of(vcpu);
+            if domain.vcpus.len() == 1 {
                 warn(&about.name, of_tasks(inputs, vcpu, own));
+            } else if domain.vcpus.start == vcpu.0 {
+                warn(&domain.name, of_shared_tasks(inputs, vcpu));
             }
         }
     }
@@ -273,6 +281,12 @@ fn beside_fair_server(
     ))
 }
 
+/// `part` of `whole` in billionths, rounded down.
+fn billionths(part: Duration, whole: Duration) -> u64 {
+    let scaled = u128::from(part.as_ns()) * u128::from(BILLION);
+    u64::try_from(scaled / u128::from(whole.as_ns().max(1))).unwrap_or(u64::MAX)
+}
+
 /// `part` of `whole` in parts per million, rounded up.
 fn share(part: Duration, whole: Duration) -> u64 {
     let scaled = u128::from(part.as_ns()) * u128::from(MILLION);
@@ -341,24 +355,133 @@ fn of_tasks(inputs: Inputs<'_>, vcpu: VcpuIx, own: Reserved) -> Vec<String> {
     texts
 }
 
+/// The tasks of a guest beside the budgets of all its vCPUs.
+fn of_shared_tasks(inputs: Inputs<'_>, first: VcpuIx) -> Vec<String> {
+    let vcpus = &inputs.host.vcpus[inputs.domain_of(first).vcpus.clone()];
+    let budget = |vcpu: &Vcpu| Reserved::of(&vcpu.params).map(|own| (own.budget, own.period));
+    let Some(budgets) = vcpus.iter().map(budget).collect::<Option<Vec<_>>>() else { return Vec::new() };
+    let supplied = Utilization::of(budgets).ppm();
+    let demands: Vec<_> = inputs.tasks_beside(first).filter_map(|task| inputs.demand(task)).collect();
+    let used = Utilization::of(demands.iter().map(|demand| (demand.cost, demand.period))).ppm();
+    let text = || {
+        let (used, supplied) = (percent(used), percent(supplied));
+        format!("its tasks need {used} of a processor, the budgets of its vCPUs provide {supplied} together")
+    };
+    (used > supplied).then(text).into_iter().collect()
+}
+
+/// What a processor, or several that share a queue, must do, and for whom.
+struct Asked<'h> {
+    /// `processor 2` or `4 processors`.
+    place: String,
+    /// How many processors that is.
+    processors: usize,
+    /// By name: in billionths of a processor, rounded down, so that an excess is one.
+    shares: Vec<(&'h str, u64)>,
+}
+
+impl<'h> Asked<'h> {
+    /// Those that share processors, each group by itself; where no test knows the groups, the whole pool.
+    /// `share`: what a unit asks for.
+    fn by_processors(
+        inputs: Inputs<'h>,
+        pool: PoolIx,
+        share: impl Fn(UnitIx) -> Option<u64>,
+    ) -> Vec<Asked<'h>> {
+        let all = &inputs.pool(pool).processors;
+        let whole = || Group { units: inputs.index.in_pool(pool).all().collect(), processors: all.len() };
+        let groups = groups(inputs, pool).unwrap_or_else(|_| vec![whole()]);
+        let is_split = groups.len() > 1;
+        let asked = |(at, group): (usize, &Group)| Asked {
+            place: match group.processors {
+                1 if is_split => format!("processor {}", all[at]),
+                1 => "1 processor".to_owned(),
+                several => format!("{several} processors"),
+            },
+            processors: group.processors,
+            shares: (group.units.iter())
+                .filter_map(|unit| Some((crate::inputs::name(inputs.host, *unit), share(*unit)?)))
+                .collect(),
+        };
+        groups.iter().enumerate().map(asked).collect()
+    }
+
+    fn total(&self) -> u64 {
+        self.shares.iter().fold(0, |sum, (_, share)| sum.saturating_add(*share))
+    }
+
+    fn capacity(&self) -> u64 {
+        self.processors as u64 * BILLION
+    }
+
+    /// By how much it is too much, and the greatest parts of it; `None` if it is not.
+    fn excess(&self) -> Option<String> {
+        let excess = self.total().checked_sub(self.capacity()).filter(|excess| *excess > 0)?;
+        let mut greatest: Vec<&(&str, u64)> = self.shares.iter().filter(|(_, share)| *share > 0).collect();
+        greatest.sort_by_key(|(_, share)| std::cmp::Reverse(*share));
+        let named =
+            greatest.iter().take(NAMED_MAX).map(|(name, share)| format!("{name} {}", percent(share / 1_000)));
+        let mut parts: Vec<String> = named.collect();
+        if greatest.len() > NAMED_MAX {
+            parts.push(format!("{} more", greatest.len() - NAMED_MAX));
+        }
+        let excess = percent((excess / 1_000).max(1_000));
+        Some(format!("{excess} too much ({})", parts.join(", ")))
+    }
+}
+
+/// How many of those that ask for too much are named.
+const NAMED_MAX: usize = 4;
+
+/// Tasks and guests without budgets that ask for more than the processors can do. Which of them miss is the
+/// policy's choice; under fixed priorities the least urgent ones.
+fn of_demand(inputs: Inputs<'_>, pool: PoolIx) -> Vec<String> {
+    let asked = Asked::by_processors(inputs, pool, |unit| Some(demand_below(inputs, unit)));
+    let text = |asked: &Asked<'_>| {
+        let excess = asked.excess()?;
+        let total = percent(asked.total() / 1_000);
+        Some(format!(
+            "tasks need {total} of {}, which is {excess}: at their highest rate some miss",
+            asked.place
+        ))
+    };
+    asked.iter().filter_map(text).collect()
+}
+
+/// What the jobs of a task, or of all tasks in a guest, need of a processor, in billionths rounded down. For
+/// the first vCPU of several; the others share its tasks.
+fn demand_below(inputs: Inputs<'_>, unit: UnitIx) -> u64 {
+    match unit {
+        UnitIx::Task(task) => inputs.demand(task).map_or(0, |of| billionths(of.cost, of.period)),
+        UnitIx::Vcpu(vcpu) if inputs.domain_of(vcpu).vcpus.start == vcpu.0 => {
+            inputs.units_beside(vcpu).fold(0, |sum, unit| sum.saturating_add(demand_below(inputs, unit)))
+        }
+        UnitIx::Vcpu(_) => 0,
+    }
+}
+
 /// Budgets and periods on each processor, or over the pool where units are not tied to one.
 fn of_processors(inputs: Inputs<'_>, pool: PoolIx) -> Vec<String> {
-    let processors = inputs.pool(pool).processors.len() as u64;
+    let reserved = |unit| Reserved::of(inputs.params(unit));
+    let asked = Asked::by_processors(inputs, pool, |unit| {
+        reserved(unit).map(|own| billionths(own.budget, own.period))
+    });
+    let text = |asked: &Asked<'_>| {
+        let (total, place) = (percent(asked.total() / 1_000), &asked.place);
+        match asked.excess() {
+            Some(excess) => Some(format!(
+                "budgets add up to {total} of {place}, which is {excess}: some budget is not delivered when \
+                 all vCPUs are busy"
+            )),
+            None if asked.total() / 1_000 > asked.processors as u64 * HEADROOM => {
+                Some(format!("budgets add up to {total} of {place}, which leaves little headroom"))
+            }
+            None => None,
+        }
+    };
+    let mut texts: Vec<String> = asked.iter().filter_map(text).collect();
     let units = inputs.index.in_pool(pool).all();
-    let reserved: Vec<Reserved> = units.filter_map(|unit| Reserved::of(inputs.params(unit))).collect();
-    let shares = reserved.iter().map(|own| share(own.budget, own.period));
-    let total = shares.fold(0, u64::saturating_add);
-    let mut texts = Vec::new();
-    if total > processors * MILLION {
-        texts.push(format!("budgets add up to {} of {processors} processors", percent(total)));
-    } else if total > processors * HEADROOM {
-        let total = percent(total);
-        texts.push(format!(
-            "budgets add up to {total} of {processors} processors, which leaves little \
-                            headroom"
-        ));
-    }
-    let mut periods: Vec<Duration> = reserved.iter().map(|own| own.period).collect();
+    let mut periods: Vec<Duration> = units.filter_map(reserved).map(|own| own.period).collect();
     periods.sort_unstable();
     periods.dedup();
     if let Some(pair) = periods.windows(2).find(|pair| !pair[1].is_multiple_of(pair[0])) {

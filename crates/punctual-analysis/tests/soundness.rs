@@ -2,7 +2,9 @@
 //!
 //! `PUNCTUAL_SOUNDNESS_HOSTS` sets the number of random hosts, `PUNCTUAL_SOUNDNESS_SEED` another start.
 
-use punctual_analysis::{Answer, Answers, answers};
+use std::collections::BTreeMap;
+
+use punctual_analysis::{Answer, Answers, Test, answers};
 use punctual_model::Host;
 use punctual_model::results::Results;
 use punctual_sched::UnitParams;
@@ -145,8 +147,33 @@ fn no_guaranteed_deadline_is_missed_and_every_refuted_one_is() {
     assert!(hosts < 500 || refuted.iter().sum::<u64>() > 0);
 }
 
+/// Tasks that move between vCPUs which stop when their budgets are used up.
+/// `PUNCTUAL_SOUNDNESS_SEVERAL` sets the number of hosts.
+#[test]
+fn no_bound_of_tasks_over_several_vcpus_is_exceeded() {
+    let hosts = number("PUNCTUAL_SOUNDNESS_SEVERAL", 150);
+    let seed = number("PUNCTUAL_SOUNDNESS_SEED", 1);
+    let (mut guaranteed, mut all, mut closest) = (BTreeMap::<&str, u64>::new(), 0, 0);
+    for case in 0..hosts {
+        let mut random = Random::new(seed.wrapping_mul(1 << 46) + case);
+        let host = random_several(&mut random);
+        let answers = answers(&host);
+        refutations_hold(&host, &answers);
+        let here = answers.tasks.values().filter(|of| of.test == Test::SeveralVcpus);
+        let certain = here.filter(|of| of.answer.is_guaranteed()).count() as u64;
+        *guaranteed.entry(host.pools[0].policy.info.name).or_default() += certain;
+        all += answers.tasks.len();
+        if certain > 0 {
+            closest = closest.max((0..4).map(|_| attack(&mut random, &host)).max().unwrap_or(0));
+        }
+    }
+    println!("several vCPUs: of {all} tasks guaranteed {guaranteed:?}; closest {closest} thousandths");
+    assert!(hosts < 100 || ["rtds", "deferrable", "fixed-priority"].iter().all(|name| guaranteed[name] > 0));
+}
+
 /// Synchronous, random and budget-exhausting releases, and from the worst of them a search for worse ones.
-fn attack(random: &mut Random, host: &Host) {
+/// Returns how close the worst response came to its bound, in thousandths.
+fn attack(random: &mut Random, host: &Host) -> u64 {
     let mut worst = (0, host.clone());
     let mut attempt = |host: Host| {
         let results = simulate(&host).expect("the host is valid");
@@ -169,4 +196,5 @@ fn attack(random: &mut Random, host: &Host) {
         set_offset(&mut from, task, random.within(0, 2 * period));
         from = attempt(from);
     }
+    worst.0
 }

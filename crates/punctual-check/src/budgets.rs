@@ -11,22 +11,30 @@ use punctual_sched::{Duration, Instant, UnitParams};
 use punctual_sim::observe::{Event, Observer, UnitIx};
 use punctual_sim::simulate_observed;
 
+use crate::overload;
+
 /// So many of the longest period are simulated.
 const PERIODS: u64 = 10;
 
 /// No vCPU is simulated for more periods than this.
 const PERIODS_MAX: u64 = 20_000;
 
-/// Refutes those budgets about which nothing is known and that are not delivered in one of their periods.
+/// Refutes those budgets about which nothing is known and that are not delivered in one of their periods, and
+/// adds to those that the analysis refutes how much is missing.
 pub(crate) fn refute(host: &Host, answers: &mut Answers) {
-    let open = answers.vcpus.iter().filter(|(_, of)| matches!(of.answer, Answer::Unknown(_)));
-    let open = open.filter(|(vcpu, _)| has_fixed_periods(host, **vcpu));
+    let is_open = |answer: &Answer| match answer {
+        Answer::Unknown(_) => true,
+        Answer::Refuted(refutation) => refutation.short.is_none(),
+        Answer::Guaranteed { .. } => false,
+    };
+    let open = answers.vcpus.iter().filter(|(_, of)| is_open(&of.answer));
     let open: BTreeMap<VcpuIx, Budget> =
         open.filter_map(|(vcpu, of)| Some((*vcpu, budget(host, *vcpu, of.period)?))).collect();
     let Some(longest) = open.values().map(|of| of.period).max() else { return };
     let shortest = open.values().map(|of| of.period).min().unwrap_or(longest);
+    let wanted = (longest * PERIODS).max(overload::of_budgets(host).unwrap_or_default() + longest);
     let mut busy = busy(host);
-    busy.duration = (longest * PERIODS).min(shortest * PERIODS_MAX).max(longest);
+    busy.duration = wanted.min(shortest * PERIODS_MAX).max(longest);
     let mut supplied = Supplied { physical: host.processors as u32, of: BTreeMap::new(), open: &open };
     if simulate_observed(&busy, &mut supplied).is_err() {
         return;
@@ -34,11 +42,24 @@ pub(crate) fn refute(host: &Host, answers: &mut Answers) {
     for (vcpu, of) in &open {
         let whole = busy.duration.div_floor(of.period);
         let got = |number: u64| supplied.of.get(&(*vcpu, number)).copied().unwrap_or_default();
-        let short = (0..whole).find(|number| got(*number) < of.budget);
-        if let (Some(number), Some(answer)) = (short, answers.vcpus.get_mut(vcpu)) {
-            answer.answer = Answer::Refuted(Refutation::all_busy(of.period * (number + 1)));
+        if let (Some((number, short)), Some(answer)) =
+            (of.first_short(whole, got), answers.vcpus.get_mut(vcpu))
+        {
+            let by = of.period * (number + 1);
+            answer.answer = Answer::Refuted(Refutation::all_busy(by, Some(short)));
         }
     }
+}
+
+/// In which periods a server that is busy from the start has its budget.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Periods {
+    /// In each, from one multiple of the period to the next.
+    Each,
+    /// In the first; the others begin when it has run.
+    First,
+    /// By the end of each, as many budgets as there have been periods: it may be ahead.
+    Together,
 }
 
 /// A budget in every period.
@@ -46,23 +67,37 @@ pub(crate) fn refute(host: &Host, answers: &mut Answers) {
 struct Budget {
     budget: Duration,
     period: Duration,
+    periods: Periods,
 }
 
+impl Budget {
+    /// The first of so many periods whose budget is short, and by how much; `got`: what a period brought.
+    fn first_short(&self, periods: u64, got: impl Fn(u64) -> Duration) -> Option<(u64, Duration)> {
+        let mut together = Duration::ZERO;
+        let mut short = |number: u64| {
+            together += got(number);
+            match self.periods {
+                Periods::Each => self.budget.saturating_sub(got(number)),
+                Periods::First if number > 0 => Duration::ZERO,
+                Periods::First | Periods::Together => (self.budget * (number + 1)).saturating_sub(together),
+            }
+        };
+        (0..periods).map(|number| (number, short(number))).find(|(_, short)| !short.is_zero())
+    }
+}
+
+/// The vCPU's budget; `None` where its policy promises none.
 fn budget(host: &Host, vcpu: VcpuIx, period: Duration) -> Option<Budget> {
     let Parent::Pool(pool) = host.domains[host.vcpus[vcpu.0].domain.0].parent else { return None };
-    let budget = host.pools[pool.0].policy.info.budget(&host.vcpus[vcpu.0].params)?;
-    (!period.is_zero()).then_some(Budget { budget: budget.min(period), period })
-}
-
-/// Do the periods of a busy server begin at multiples of the period? Those of sporadic and bandwidth servers
-/// begin when they are used.
-fn has_fixed_periods(host: &Host, vcpu: VcpuIx) -> bool {
-    let Parent::Pool(pool) = host.domains[host.vcpus[vcpu.0].domain.0].parent else { return false };
-    match host.pools[pool.0].policy.info.test {
-        SchedulabilityTest::EdfServers => true,
-        SchedulabilityTest::FixedPriorityServers(kind) => kind != ServerKind::Sporadic,
-        _ => false,
-    }
+    let info = host.pools[pool.0].policy.info;
+    let budget = info.budget(&host.vcpus[vcpu.0].params)?;
+    let periods = match info.test {
+        SchedulabilityTest::FixedPriorityServers(ServerKind::Sporadic) => Periods::First,
+        SchedulabilityTest::EdfServers | SchedulabilityTest::FixedPriorityServers(_) => Periods::Each,
+        SchedulabilityTest::BandwidthServers => Periods::Together,
+        _ => return None,
+    };
+    (!period.is_zero()).then_some(Budget { budget: budget.min(period), period, periods })
 }
 
 /// The host with a busy loop on every vCPU and in place of every task of a pool.

@@ -7,7 +7,8 @@
 //! search that finds nothing proves nothing: the answer stays "unknown".
 //!
 //! The same for budgets: all vCPUs are busy from the start, and one that gets less than its budget in one of
-//! its periods is refuted.
+//! its periods is refuted. Where more is asked for than there is, both simulations last until it must show
+//! (`overload.rs`), unless that takes too long.
 //!
 //! Where tasks of a vCPU with a budget stay without a guarantee, [`check`] also looks for a greater budget
 //! that settles it.
@@ -19,6 +20,7 @@
 
 mod budgets;
 mod misses;
+mod overload;
 pub mod patterns;
 mod remedies;
 mod tasks;

@@ -8,6 +8,7 @@ use punctual_sched::Duration;
 use punctual_sim::simulate_observed;
 
 use crate::misses::{Miss, Misses};
+use crate::overload;
 use crate::patterns::{patterns, separation};
 
 /// So many of the longest period are simulated after the last first release. With ten, and 48 random patterns
@@ -44,7 +45,13 @@ pub(crate) fn refute(host: &Host, answers: &mut Answers) {
 }
 
 fn refutation(task: TaskIx, miss: Miss, pattern: Pattern) -> Refutation {
-    Refutation { pattern, missed_by: miss.due, late_min: Some(miss.late_min), one_of: vec![task] }
+    Refutation {
+        pattern,
+        missed_by: miss.due,
+        late_min: Some(miss.late_min),
+        short: None,
+        one_of: vec![task],
+    }
 }
 
 /// What is missed in a simulation of the host under this pattern. A host that the simulator refuses misses
@@ -64,7 +71,8 @@ fn horizon(host: &Host, pattern: &Pattern) -> Duration {
     let separations =
         || host.tasks.iter().filter(|task| task.deadline().is_some()).map(|t| separation(&t.work));
     let longest = separations().max().unwrap_or_default();
-    let wanted = pattern.last_first_release() + longest * PERIODS;
+    let wanted = (longest * PERIODS).max(overload::of_tasks(host).unwrap_or_default());
+    let wanted = pattern.last_first_release() + wanted;
     // As many jobs as there may be, however short the shortest period is.
     let per_s: u64 = separations().map(|each| 1_000_000_000 / each.as_ns().max(1) + 1).sum();
     wanted.min(Duration::from_ms(JOBS_MAX * 1_000 / per_s.max(1)).max(longest))

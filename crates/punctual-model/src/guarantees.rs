@@ -90,6 +90,9 @@ pub struct CounterExample {
     /// The job that misses ends at least so much later than its deadline, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_min_ns: Option<u64>,
+    /// For a budget: what of it is missing in the period that ends then, in ns, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_ns: Option<u64>,
 }
 
 /// What the greatest part of a response time is spent on.

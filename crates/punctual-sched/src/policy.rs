@@ -11,7 +11,7 @@
 //! - Every processor picks once before time passes, so that budgets can idle away from the start.
 //! - Before `pick`, `sleep`, `remove` and `adjust`, the driver has charged every unit concerned for all the
 //!   time it ran until `now` ([`Policy::charge`]); before `on_timer` it has charged the processor named by
-//!   [`Timer::charge`].
+//!   [`Timer::charge`], and calls it only if the timer is still due then.
 //! - After a call that fills `resched`, the driver calls `pick` on each of those processors at the same
 //!   instant (a real machine: as soon as the interrupt arrives). It also calls `pick` at the latest at
 //!   [`Slice::until`].
@@ -192,7 +192,10 @@ pub trait Policy: Send {
         {
             self.charge(now, cpu, unit, ran);
         }
-        self.on_timer(now, &mut driver.resched);
+        // The charge may have moved it: a sporadic server's refill merges with a later one.
+        if self.next_timer().at <= now {
+            self.on_timer(now, &mut driver.resched);
+        }
         driver.timer_at = self.next_timer().at;
     }
 

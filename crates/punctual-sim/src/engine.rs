@@ -264,6 +264,10 @@ impl<O: Observer> Machine<'_, O> {
             if let Some(cpu) = timer.charge {
                 let proc = self.scheds[sched].procs[cpu.index()];
                 self.charge(proc);
+                // A sporadic server's refill may have merged with a later one.
+                if self.scheds[sched].policy.next_timer().at > self.now {
+                    continue;
+                }
             }
             let s = &mut self.scheds[sched];
             s.policy.on_timer(self.now, &mut s.resched);

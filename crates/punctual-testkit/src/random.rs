@@ -111,6 +111,65 @@ pub fn random_host(random: &mut Random) -> Host {
     host
 }
 
+/// A host with guests of several vCPUs whose tasks may run on each of them, under a policy that supplies
+/// these surely, with loads around what can just be guaranteed.
+pub fn random_several(random: &mut Random) -> Host {
+    let name = random.of(&["rtds", "rtds", "sedf", "deferrable", "deferrable", "fixed-priority", "edf"]);
+    let processors = random.within(2, 4) as usize;
+    let mut host = pooled(processors, ms(400), policy(name));
+    host.seed = random.number();
+    if random.one_in(3) {
+        host.overheads.decision = ns(random.within(0, 3_000));
+        host.overheads.context_switch = ns(random.within(0, 5_000));
+        host.overheads.migration = ns(random.within(0, 5_000));
+        host.overheads.lock = ns(random.within(0, 300));
+    }
+    let has_own_processors = ["fixed-priority", "edf"].contains(&name);
+    let domains = if has_own_processors { 1 } else { random.within(1, 3) as usize };
+    let is_pinned = name == "deferrable" || has_own_processors || random.one_in(3);
+    for d in 0..domains {
+        let vcpus = random.within(2, processors as u64) as usize;
+        let period = random.of(&[10, 20, 25, 40, 50]) * UNIT;
+        let fair = 1000 / domains as u64;
+        let vcpu = |random: &mut Random, cpu: usize| {
+            let share = if random.one_in(4) { fair } else { random.within(fair * 2 / 5, fair) };
+            let budget = (period * share / 1000).max(50_000);
+            // Under fixed priorities each may have a period of its own.
+            let period = if name == "deferrable" { period * random.within(2, 4) / 2 } else { period };
+            let mut params = server(ns(budget.min(period)), ns(period), d as u32 + 1);
+            params.extratime = random.of(&[None, Some(true), Some(false)]);
+            if is_pinned { pinned(params, cpu as u32, processors) } else { params }
+        };
+        let params: Vec<UnitParams> = (0..vcpus).map(|cpu| vcpu(random, cpu)).collect();
+        let supplied =
+            params.iter().map(|of| of.budget.expect("set").as_ns() * 1000 / of.period.expect("set").as_ns());
+        let supplied: u64 = if has_own_processors { 1000 * vcpus as u64 } else { supplied.sum() };
+        let guest = random.of(&["fixed-priority", "edf"]);
+        let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, params);
+        let count = random.within(1, 6);
+        let asked = supplied * random.within(5, 80) / 100;
+        for _ in 0..count {
+            let own = period * random.within(150, 2_000) / 100;
+            let cost = (own * asked / 1000 / count * random.within(30, 170) / 100).clamp(1_000, own);
+            let priority = random.within(1, 4) as u32;
+            let at = add_job(random, &mut host, vm, priority, cost, own);
+            // Rate-monotonic, now and then not.
+            if !random.one_in(4) {
+                host.tasks[at].params.priority = Some((own / UNIT) as u32);
+            }
+        }
+        if random.one_in(3) {
+            hog(&mut host, vm, if random.one_in(4) { 1 } else { u32::MAX });
+        }
+    }
+    if random.one_in(3) {
+        let params = UnitParams { best_effort: true, ..UnitParams::default() };
+        let spare = vm(&mut host, params);
+        task(&mut host, spare, 1, ns(random.within(1_000, 500_000)), ms(random.within(1, 3)));
+    }
+    host
+}
+
 /// From an eighth of a share to all of it.
 fn random_share(share: u64) -> (u64, u64) {
     (share / 8 + 1, share)

@@ -4,6 +4,7 @@ mod content;
 mod limits;
 mod processor;
 mod refute;
+mod several;
 mod supplied;
 mod urgency;
 
@@ -11,4 +12,5 @@ pub(crate) use content::{content, ranked};
 pub(crate) use limits::any_served;
 pub(crate) use processor::{edf_processor, ranked_processor};
 pub(crate) use refute::{Cap, unsupplied};
+pub(crate) use several::several;
 pub(crate) use supplied::{Supplier, inside};

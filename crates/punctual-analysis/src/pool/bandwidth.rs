@@ -1,5 +1,6 @@
 //! CBS: a bandwidth each, by earliest deadline.
 
+use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
 use punctual_sched::utilization::Utilization;
@@ -18,6 +19,7 @@ use crate::supply::Supply;
 
 pub(super) fn servers(
     inputs: Inputs<'_>,
+    pool: PoolIx,
     group: &Group,
     info: &PolicyInfo,
     wanted: Option<UnitIx>,
@@ -29,7 +31,7 @@ pub(super) fn servers(
         1 => Utilization::of(shares).fits(1),
         several => global_edf::density_test(&shares, several),
     };
-    let obstacle = if !decisions(inputs, group.processors).free() {
+    let obstacle = if !decisions(inputs, pool, group.processors).free() {
         Some(Reason::CbsDecisions)
     } else {
         (!fits).then_some(Reason::Bandwidths)

@@ -1,29 +1,34 @@
 //! How many decisions the units of a pool cause, and what they take.
 
+use punctual_model::host::Pool;
+use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 
 use crate::inputs::{Inputs, KernelWork, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
 
-/// The cost of a decision that switches units, on a pool of this many processors.
-fn change_cost(inputs: Inputs<'_>, processors: usize) -> Duration {
+/// The cost of a decision that switches units, on this many processors of the pool that share units. All
+/// processors of the pool share its queue, if there is one, and so its lock.
+fn change_cost(inputs: Inputs<'_>, pool: PoolIx, processors: usize) -> Duration {
     let costs = &inputs.host.overheads;
-    let several =
-        if processors > 1 { costs.migration + costs.lock * processors as u64 } else { Duration::ZERO };
-    costs.decision + costs.context_switch + several
+    let Pool { policy, processors: all, .. } = inputs.pool(pool);
+    let migration = if processors > 1 { costs.migration } else { Duration::ZERO };
+    let has_lock = policy.info.shared_queue && all.len() > 1;
+    let lock = if has_lock { costs.lock * all.len() as u64 } else { Duration::ZERO };
+    costs.decision + costs.context_switch + migration + lock
 }
 
-/// Decisions on this many processors that share a queue: what is in progress when an interval begins cannot
+/// Decisions on this many processors that share units: what is in progress when an interval begins cannot
 /// be interrupted, and ends with a decision.
-pub(super) fn decisions(inputs: Inputs<'_>, processors: usize) -> Decisions {
-    Decisions::new(change_cost(inputs, processors), 2 * processors as u64)
+pub(super) fn decisions(inputs: Inputs<'_>, pool: PoolIx, processors: usize) -> Decisions {
+    Decisions::new(change_cost(inputs, pool, processors), 2 * processors as u64)
 }
 
 /// Decisions that a server on one processor pays for while it always has work: at first it begins to run, or
 /// is about to.
-pub(super) fn paid_decisions(inputs: Inputs<'_>) -> Decisions {
-    Decisions::new(change_cost(inputs, 1), 1)
+pub(super) fn paid_decisions(inputs: Inputs<'_>, pool: PoolIx) -> Decisions {
+    Decisions::new(change_cost(inputs, pool, 1), 1)
 }
 
 /// Adds the decisions that a server pays for because `unit`, as urgent or more, begins to run: one for each

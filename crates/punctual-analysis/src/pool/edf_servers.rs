@@ -1,5 +1,6 @@
 //! RTDS and SEDF: servers that keep their budget while they sleep, by earliest deadline.
 
+use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
 
@@ -14,6 +15,7 @@ use crate::guest::Cap;
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
+use crate::several_vcpus::VcpuSupply;
 use crate::supply::Supply;
 
 /// Servers that share processors.
@@ -27,13 +29,14 @@ struct Servers {
 
 pub(super) fn servers(
     inputs: Inputs<'_>,
+    pool: PoolIx,
     group: &Group,
     info: &PolicyInfo,
     wanted: Option<UnitIx>,
 ) -> Findings {
     let reserved = |unit: &UnitIx| Reserved::of(info, inputs.params(*unit));
     let reserved: Vec<Reserved> = group.units.iter().map(reserved).collect();
-    let servers = Servers::new(inputs, group, &reserved);
+    let servers = Servers::new(inputs, pool, group, &reserved);
     let of_unit = |(i, (unit, own)): (usize, (&UnitIx, &Reserved))| {
         let cap = Cap { budget: own.budget, period: own.period, more: 0 };
         let budget = Budget {
@@ -43,15 +46,17 @@ pub(super) fn servers(
             cap: (!info.extratime(inputs.params(*unit))).then_some(cap),
             test: Test::Policy(info.name),
         };
-        supplied::unit(inputs, budget, wanted)
+        let mut found = supplied::unit(inputs, budget, wanted);
+        found.supplies.extend(servers.supply_to_several(inputs, *unit, i));
+        found
     };
     let found = group.units.iter().zip(&reserved).enumerate().map(of_unit);
     found.fold(Findings::default(), Findings::and)
 }
 
 impl Servers {
-    fn new(inputs: Inputs<'_>, group: &Group, reserved: &[Reserved]) -> Self {
-        let mut costs = decisions(inputs, group.processors);
+    fn new(inputs: Inputs<'_>, pool: PoolIx, group: &Group, reserved: &[Reserved]) -> Self {
+        let mut costs = decisions(inputs, pool, group.processors);
         let chain = group.processors as u64;
         let mut unbounded = None;
         for (unit, own) in group.units.iter().zip(reserved) {
@@ -84,5 +89,21 @@ impl Servers {
         let time = time.ok_or_else(|| Reason::OtherVcpus { taken: taken().min(period), period, budget })?;
         let delay = (period - budget) + (time - usable);
         Ok((time, Supply { delay, budget: usable, period }))
+    }
+
+    /// What the server at `i` gives to a guest of several vCPUs, if it is a vCPU of one.
+    ///
+    /// In a period it stands still without budget only when it has used all of it, of which `usable` reached
+    /// the guest; otherwise only for others and decisions.
+    fn supply_to_several(&self, inputs: Inputs<'_>, unit: UnitIx, i: usize) -> Option<(VcpuIx, VcpuSupply)> {
+        let UnitIx::Vcpu(vcpu) = unit else { return None };
+        if inputs.domain_of(vcpu).vcpus.len() < 2 {
+            return None;
+        }
+        let (_, supply) = self.time(i).ok()?;
+        let period = self.all[i].period;
+        let taken = global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, period);
+        let still = taken.max(period - supply.budget).min(period);
+        Some((vcpu, VcpuSupply { supply, still, period }))
     }
 }

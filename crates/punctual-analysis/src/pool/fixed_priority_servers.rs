@@ -1,11 +1,11 @@
 //! Servers by fixed priority on one processor: deferrable, periodic, polling and sporadic.
 
-use punctual_model::index::PoolIx;
+use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_sched::Duration;
 use punctual_sched::registry::ServerKind;
 use punctual_sched::servers::{self, sporadic};
 
-use super::decisions::{add_starts, paid_decisions};
+use super::decisions::{add_starts, add_wakes, decisions, paid_decisions};
 use super::reserved::Reserved;
 use super::supplied::service;
 use crate::answer::Test;
@@ -16,6 +16,7 @@ use crate::guest::{self, Cap, Supplier};
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
+use crate::several_vcpus::VcpuSupply;
 use crate::supply::Supply;
 
 /// A unit as a server below more urgent ones.
@@ -46,7 +47,13 @@ pub(super) fn servers(
     }
     let has_one_refill = kind == ServerKind::Sporadic && options.count(&sporadic::REFILLS_MAX) == 1;
     let placed = by_urgency(inputs, pool, units, kind, has_one_refill);
-    let found = placed.into_iter().map(|placed| of_server(inputs, placed, kind, wanted));
+    let decisions = all_decisions(inputs, pool, units);
+    let found = placed.into_iter().map(|placed| {
+        let supplied = decisions.as_ref().and_then(|costs| supply_to_several(inputs, &placed, kind, costs));
+        let mut found = of_server(inputs, placed, kind, wanted);
+        found.supplies.extend(supplied);
+        found
+    });
     found.fold(Findings::default(), Findings::and)
 }
 
@@ -64,7 +71,7 @@ fn by_urgency(
     units.sort_by_key(|unit| inputs.priority(*unit));
     let reserved = |unit: &UnitIx| Reserved::of(policy.info, inputs.params(*unit));
     let reserved: Vec<Reserved> = units.iter().map(reserved).collect();
-    let mut costs = paid_decisions(inputs);
+    let mut costs = paid_decisions(inputs, pool);
     if kind == ServerKind::Polling {
         // A replenishment without work asks for a decision whatever runs.
         reserved.iter().for_each(|own| costs.every(own.period, 1));
@@ -124,6 +131,46 @@ fn as_more_urgent(own: Reserved, kind: ServerKind, costs: &Decisions, time: Opti
     let jitter = if is_on_time { Duration::ZERO } else { own.period - own.budget };
     // A switch may overrun the budget.
     Demand::implicit(own.budget + costs.change(), own.period).late_by(jitter)
+}
+
+/// All decisions on the processor, however often its units wake and sleep; `None` without a bound.
+fn all_decisions(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Option<Decisions> {
+    let mut costs = decisions(inputs, pool, 1);
+    for unit in units {
+        let unbounded = add_wakes(inputs, *unit, 1, &mut costs);
+        if unbounded.is_some() && !costs.free() {
+            return None;
+        }
+        let period = inputs.params(*unit).period.filter(|period| !period.is_zero())?;
+        costs.every(period, 2);
+        costs.also(2);
+    }
+    Some(costs)
+}
+
+/// What a deferrable server gives to a guest of several vCPUs, if it is a vCPU of one; `all`: all decisions
+/// on the processor. The other kinds lose budget when they have no work, and a vCPU beside others often has
+/// none.
+///
+/// In a period it stands still without budget only when it has used all of it; otherwise only for more urgent
+/// servers, which use no more in any window than requested, and decisions.
+fn supply_to_several(
+    inputs: Inputs<'_>,
+    placed: &Placed,
+    kind: ServerKind,
+    all: &Decisions,
+) -> Option<(VcpuIx, VcpuSupply)> {
+    let UnitIx::Vcpu(vcpu) = placed.unit else { return None };
+    if kind != ServerKind::Deferrable || inputs.domain_of(vcpu).vcpus.len() < 2 {
+        return None;
+    }
+    placed.time.filter(|_| placed.obstacle.is_none())?;
+    let period = placed.reserved.period;
+    let decisions = all.within(period);
+    let usable = placed.reserved.budget.checked_sub(decisions).filter(|usable| !usable.is_zero())?;
+    let taken = requested(&placed.server.more_urgent, period) + decisions;
+    let still = taken.max(period - usable).min(period);
+    Some((vcpu, VcpuSupply { supply: placed.server.supply()?, still, period }))
 }
 
 fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Option<UnitIx>) -> Findings {

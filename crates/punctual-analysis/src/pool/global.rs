@@ -1,7 +1,7 @@
 //! Several processors without budgets.
 
 use punctual_model::guarantees::Dominant;
-use punctual_model::index::TaskIx;
+use punctual_model::index::{PoolIx, TaskIx};
 use punctual_sched::Duration;
 
 use super::decisions::{add_wakes, decisions};
@@ -19,8 +19,8 @@ use crate::{global_edf, global_fixed_priority};
 /// How many jobs are looked at for the first one that is late.
 const JOBS_MAX: u64 = 2_000;
 
-fn all_decisions(inputs: Inputs<'_>, group: &Group) -> Decisions {
-    let mut costs = decisions(inputs, group.processors);
+fn all_decisions(inputs: Inputs<'_>, pool: PoolIx, group: &Group) -> Decisions {
+    let mut costs = decisions(inputs, pool, group.processors);
     for unit in &group.units {
         add_wakes(inputs, *unit, group.processors as u64, &mut costs);
     }
@@ -58,7 +58,7 @@ impl EdfTest {
 }
 
 /// Tasks under global EDF.
-pub(super) fn edf(inputs: Inputs<'_>, group: &Group) -> Findings {
+pub(super) fn edf(inputs: Inputs<'_>, pool: PoolIx, group: &Group) -> Findings {
     let Some(tasks) = tasks_only(&group.units) else {
         let units = group.units.iter().copied();
         return Findings::unknown_below(inputs, units, Reason::EdfVcpus, Test::GlobalEdf);
@@ -67,7 +67,7 @@ pub(super) fn edf(inputs: Inputs<'_>, group: &Group) -> Findings {
         return unknown;
     }
     let (with, demands) = inputs.releasing(&tasks);
-    let test = EdfTest::of(&demands, group.processors, &all_decisions(inputs, group));
+    let test = EdfTest::of(&demands, group.processors, &all_decisions(inputs, pool, group));
     let others = Some(Dominant::OtherTasks);
     let mut found = Findings::default();
     for (i, (task, demand)) in with.into_iter().zip(&demands).enumerate() {
@@ -92,7 +92,7 @@ pub(super) fn edf(inputs: Inputs<'_>, group: &Group) -> Findings {
 }
 
 /// Tasks under global fixed priorities.
-pub(super) fn fixed_priority(inputs: Inputs<'_>, group: &Group) -> Findings {
+pub(super) fn fixed_priority(inputs: Inputs<'_>, pool: PoolIx, group: &Group) -> Findings {
     let test = Test::GlobalFixedPriority;
     let Some(tasks) = tasks_only(&group.units) else {
         let units = group.units.iter().copied();
@@ -101,7 +101,7 @@ pub(super) fn fixed_priority(inputs: Inputs<'_>, group: &Group) -> Findings {
     if let Some(unknown) = any_served(inputs, &tasks, test) {
         return unknown;
     }
-    let costs = all_decisions(inputs, group);
+    let costs = all_decisions(inputs, pool, group);
     let priority = |task: &TaskIx| inputs.priority(UnitIx::Task(*task));
     // Below as many busy loops as there are processors nothing surely runs.
     let busy_loops = tasks.iter().filter(|task| inputs.demand(**task).is_none());

@@ -12,11 +12,13 @@ mod supplied;
 
 pub(crate) use groups::{Group, groups};
 
-use punctual_model::index::{PoolIx, VcpuIx};
+use punctual_model::host::Parent;
+use punctual_model::index::{DomainIx, PoolIx, VcpuIx};
 use punctual_sched::registry::SchedulabilityTest;
 
 use crate::answer::Test;
 use crate::findings::Findings;
+use crate::guest;
 use crate::inputs::{Inputs, UnitIx};
 use crate::reason::Reason;
 
@@ -31,7 +33,12 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {
     match groups(inputs, pool) {
         Ok(groups) => {
             let found = groups.iter().map(|group| of_group(inputs, pool, group, None));
-            found.fold(Findings::default(), Findings::and)
+            let found = found.fold(Findings::default(), Findings::and);
+            let domains = (0..inputs.host.domains.len()).map(DomainIx);
+            let here = domains.filter(|of| inputs.host.domains[of.0].parent == Parent::Pool(pool));
+            let several = here.map(|domain| guest::several(inputs, domain, &found));
+            // A task has the first answer, and those for single vCPUs have none for tasks that move.
+            several.fold(Findings::default(), Findings::and).and(found)
         }
         Err(reason) => {
             let test = Test::Policy(inputs.pool(pool).policy.info.name);
@@ -52,14 +59,14 @@ pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: 
         SchedulabilityTest::FixedPriorityServers(kind) => {
             fixed_priority_servers::servers(inputs, pool, &group.units, kind, wanted)
         }
-        SchedulabilityTest::EdfServers => edf_servers::servers(inputs, group, info, wanted),
-        SchedulabilityTest::BandwidthServers => bandwidth::servers(inputs, group, info, wanted),
+        SchedulabilityTest::EdfServers => edf_servers::servers(inputs, pool, group, info, wanted),
+        SchedulabilityTest::BandwidthServers => bandwidth::servers(inputs, pool, group, info, wanted),
         SchedulabilityTest::FixedPriority if group.processors == 1 => {
-            processor::fixed_priority(inputs, &group.units)
+            processor::fixed_priority(inputs, pool, &group.units)
         }
-        SchedulabilityTest::FixedPriority => global::fixed_priority(inputs, group),
-        SchedulabilityTest::Edf if group.processors == 1 => processor::edf(inputs, &group.units),
-        SchedulabilityTest::Edf => global::edf(inputs, group),
+        SchedulabilityTest::FixedPriority => global::fixed_priority(inputs, pool, group),
+        SchedulabilityTest::Edf if group.processors == 1 => processor::edf(inputs, pool, &group.units),
+        SchedulabilityTest::Edf => global::edf(inputs, pool, group),
         SchedulabilityTest::None(reason) => {
             let units = group.units.iter().copied();
             Findings::unknown_below(inputs, units, Reason::NoTest(reason), Test::Policy(info.name))

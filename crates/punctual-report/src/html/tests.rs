@@ -116,7 +116,7 @@ fn the_verdict_tells_a_met_deadline_from_a_guaranteed_one() {
     };
     let why = Verdict::Unknown { why: "the test is only sufficient".into() };
     let counter_example =
-        CounterExample { pattern: "all at once".into(), missed_by_ns: 1, late_min_ns: None };
+        CounterExample { pattern: "all at once".into(), missed_by_ns: 1, late_min_ns: None, short_ns: None };
     insta::assert_debug_snapshot!([
         of(Verdict::Guaranteed { bound_ns: 1, slack_ns: 1 }),
         of(why),

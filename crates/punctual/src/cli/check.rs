@@ -266,7 +266,8 @@ fn budgets(guarantees: &Guarantees, colour: bool) -> String {
             Verdict::Unknown { why } => why.clone(),
             Verdict::NotGuaranteed { counter_example } => {
                 let by = time(counter_example.missed_by_ns);
-                format!("not delivered by {by} with {}", counter_example.pattern)
+                let short = counter_example.short_ns.map(|short| format!("{} of it ", time(short)));
+                format!("{}not delivered by {by} with {}", short.unwrap_or_default(), counter_example.pattern)
             }
         };
         text += &wrapped("  ", "    ", &format!("{}: {why}", vcpu.name));
