@@ -575,3 +575,37 @@ fn the_units_are_valid() {
         said.lines().filter(|line| !known.iter().any(|known| line.contains(known))).collect();
     assert!(others.iter().all(|line| !line.contains("punctual")), "{said}");
 }
+
+/// `punctual serve` with these arguments, its exit code and all that it prints.
+fn said_by(service: &Service, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(PROGRAM);
+    let output = command.arg("serve").args(args).current_dir(service.folder.path()).output();
+    let output = output.expect("it runs");
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+}
+
+#[test]
+fn a_reload_fails_when_the_files_are_refused() {
+    let service = Service::start(CLASSES);
+    let vm = look_alike("punctual-relay-9", "");
+    service.vm("punctual-relay-9", |vm| vm["class"] == "relay");
+    let more = service.path("etc/host.d/more.toml");
+    fs::write(&more, "[pool.rt]\nprocessors = [0]\npolicy = 'deferrable'\n").expect("written");
+    let reload = || said_by(&service, &["--reload", "--run", "run"]);
+    assert_eq!(reload(), (Some(0), "the configuration is read, pools: 1, classes: 1\n".into()));
+    let (code, checked) = said_by(&service, &["--check", "--config", "etc"]);
+    let expected = "etc: valid, pools: 1, classes: 1\npool rt: processors 0, deferrable\n\
+                    class relay in pool rt\n";
+    assert_eq!((code, checked.as_str()), (Some(0), expected));
+    fs::write(&more, "[class.broken]\nmatch = 7\n").expect("written");
+    let (code, said) = reload();
+    assert_eq!(code, Some(2), "{said}");
+    for part in ["the one before stays", " --> etc/host.d/more.toml:2:9", "expected "] {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+    assert_eq!(actor(&service.json(), "punctual-relay-9")["class"], "relay");
+    assert_eq!(service.json()["host"]["pools"][0]["name"], "rt");
+    drop(vm);
+    let log = service.end();
+    assert_eq!(log.matches("the configuration is read").count(), 1, "{log}");
+}
