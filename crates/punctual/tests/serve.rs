@@ -609,3 +609,25 @@ fn a_reload_fails_when_the_files_are_refused() {
     let log = service.end();
     assert_eq!(log.matches("the configuration is read").count(), 1, "{log}");
 }
+
+#[test]
+fn names_of_files_cannot_change_the_terminal() {
+    let service = Service::start(CLASSES);
+    let name = "etc/host.d/\u{1b}[2J\u{202e}.toml";
+    for text in ["[class.a]\nmatch = 7\n", "[class.a]\nmatch = '\u{1b}[2J'\n"] {
+        fs::write(service.path(name), text).expect("written");
+        for args in [["--check", "--config", "etc"], ["--reload", "--run", "run"]] {
+            let (code, said) = said_by(&service, &args);
+            assert_eq!(code, Some(2), "{said}");
+            assert!(said.contains("\\u{1b}[2J\\u{202e}.toml:2:"), "{said:?}");
+            assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+        }
+    }
+    fs::remove_file(service.path(name)).expect("removed");
+    fs::create_dir(service.path(name)).expect("made");
+    let (code, said) = said_by(&service, &["--check", "--config", "etc"]);
+    assert!(code == Some(2) && said.contains("cannot read etc/host.d/\\u{1b}"), "{said:?}");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let log = service.end();
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+}
