@@ -6,11 +6,19 @@
 #             running VM of libvirt: doctor, check, a dry run of attach, the hook, the profile for tuned, an
 #             upgrade; then removes and purges it, and compares files, units, groups and the VM's threads
 #             with those before. Fails at the first thing that is not as it should be
+#   service [SUITE...]  the same for the service: its unit, good and broken reloads, two VMs that virsh
+#             starts, their class by name and by metadata, the time from `virsh start` to seen, the hook, the
+#             journal, varlinkctl, users, kills (-9), removal
+#   soak [PART...]  the service on this machine, without systemd and libvirt, with look-alikes of VMs and a
+#             configuration of its own: starts, reloads, waves, the hook, a user without rights, names with
+#             terminal escapes, kills; fails if anything is left. Writes what it measured to OUTPUT
 #
-# Needs root, mmdebstrap, mke2fs and qemu-system-x86_64. A suite's machine is built once, in 2 to 5 minutes,
-# and kept below the target directory; QEMU runs it translated (TCG), which takes 5 minutes.
+# All but `soak` need mmdebstrap, mke2fs and qemu-system-x86_64, and all need root. A suite's machine is built
+# once, in 2 to 5 minutes, and kept below the target directory; QEMU runs it translated (TCG): `package` takes
+# 5 minutes, `service` 15 or more.
 # environment: DEB (a package that is built already), LAB_MACHINES (where machines are kept), MEMORY_MIB
-#              (1536), TIMEOUT_S (1800)
+#              (1536), TIMEOUT_S (1800); of soak: PUNCTUAL (a program that is built already), OUTPUT (a
+#              directory), SCALE (1; 0.01 takes a minute)
 # shellcheck source=labs/lib.sh
 . "$(dirname "$0")/../lib.sh"
 machines=$(realpath -m "${LAB_MACHINES:-${CARGO_TARGET_DIR:-target}/debian}")
@@ -71,20 +79,32 @@ in_machine() {
     return 1
 }
 
-package() {
-    local suite deb=${DEB:-}
+# in_suites SUITES JOB FILE...: runs a job with the package in a machine of each suite.
+in_suites() {
+    local suite suites=$1 deb=${DEB:-}
     [ "$(id -u)" = 0 ] || skip "root is needed, to unpack a machine"
     need mmdebstrap mke2fs qemu-system-x86_64 dpkg-deb
     [ -n "$deb" ] || deb=$(packaging/build.sh deb --output "$scratch/packages" | tail -1)
-    [ $# -gt 0 ] || set -- bookworm trixie
-    for suite; do
+    for suite in ${suites:-bookworm trixie}; do
         machine "$suite"
         echo "== $suite: $(basename "$deb")"
-        in_machine labs/debian/package.sh "$deb"
+        in_machine "${@:2}" labs/debian/state.sh "$deb"
     done
 }
 
+package() { in_suites "$*" labs/debian/package.sh; }
+
+service() { in_suites "$*" labs/debian/service.sh labs/debian/starts.py; }
+
+soak() {
+    need python3
+    [ "$(id -u)" = 0 ] || skip "root is needed, to be a user without rights"
+    build_punctual
+    python3 labs/debian/soak.py --program "$punctual" --scale "${SCALE:-1}" \
+        --output "${OUTPUT:-$scratch/soak}" "$@"
+}
+
 case ${1:-} in
-    package) "$@" ;;
+    package | service | soak) "$@" ;;
     *) usage ;;
 esac

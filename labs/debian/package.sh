@@ -1,69 +1,10 @@
 #!/bin/bash
 # Inside a machine of the lab `debian`, as root: installs the package beside this script, uses it, removes and
 # purges it, and compares the machine with what it was.
-set -euo pipefail
-# A translated machine can be slow to answer.
-export SYSTEMD_BUS_TIMEOUT=600
-export LC_ALL=C DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
-deb=$(echo "$PWD"/*.deb)
-unit=/usr/lib/systemd/system/punctuald.service
+# shellcheck source=labs/debian/state.sh
+. ./state.sh
 
-step() { echo "$(cut -d' ' -f1 /proc/uptime) s  $*"; }
-
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-
-# apt WORD...: its output only if it fails.
-apt() { apt-get --yes --quiet "$@" >apt.log 2>&1 || { cat apt.log; fail "apt-get $*"; }; }
-
-# What changes by itself, or by every installation of a package.
-passing=()
-for path in /tmp /var/tmp /var/log /var/cache /var/lib/apt '/var/lib/dpkg/[!i]*' /var/lib/systemd/timers \
-    /var/lib/libvirt/qemu /root/.cache /run/job /run/systemd /run/udev /run/log /run/user /run/dbus \
-    /run/libvirt; do passing+=(-path "$path" -o); done
-
-# state DIRECTORY: files, units, groups and the threads of VMs.
-state() {
-    mkdir -p "$1"
-    find / /run -xdev \( "${passing[@]}" -false \) -prune -o -printf '%M %u:%g %p %l\n' | sort -u >"$1/files"
-    find /etc -type f ! -name '*-' ! -name group ! -name gshadow -print0 | sort -z |
-        xargs -0 sha256sum >"$1/etc"
-    systemctl list-unit-files --no-legend --plain | awk '{ print $1, $2 }' | sort >"$1/unit-files"
-    systemctl list-units --all --no-legend --plain --type=service,socket,path,mount |
-        awk '{ print $1, $2, $3 }' | sort >"$1/units"
-    getent group | sort >"$1/groups"
-    getent passwd | sort >"$1/users"
-    pgrep qemu-system | sort >"$1/vms"
-    # shellcheck disable=SC2013  # Words.
-    for thread in $(sed 's,.*,/proc/&/task/*,' "$1/vms"); do
-        echo "$(cat "$thread/comm") $(chrt -p "$(basename "$thread")" | sed 's/.*: //' | xargs)" \
-            "$(grep Cpus_allowed_list "$thread/status") $(cat "$thread/cgroup")"
-    done | sort >"$1/threads"
-}
-
-# same DIRECTORY PATTERN: is the machine as before, but for new lines that match?
-same() {
-    local left
-    left=$(diff --recursive --unified=0 before "$1" | grep '^[-+][^-+]' | grep -Evx "$2" || true)
-    [ -z "$left" ] || { echo "$left"; fail "$1: the machine is not as before"; }
-}
-
-vm() {
-    cat >"$1.xml" <<EOF
-<domain type='qemu'>
-  <name>$1</name>
-  <memory unit='MiB'>64</memory>
-  <vcpu>1</vcpu>
-  <os><type arch='x86_64' machine='pc'>hvm</type></os>
-  <devices><emulator>/usr/bin/qemu-system-x86_64</emulator></devices>
-</domain>
-EOF
-    virsh --quiet define "$1.xml"
-}
-
-step "started: $(. /etc/os-release && echo "$PRETTY_NAME"), $(virsh version --daemon | tail -2 | head -1)"
+step "started: $(system), $(virsh version --daemon | tail -2 | head -1)"
 # They would change the machine meanwhile.
 systemctl stop '*.timer'
 vm relay
@@ -82,10 +23,8 @@ step "installed in $((($(date +%s%N) - start) / 1000000)) ms; $(punctual --versi
 [ "$(stat -c '%a %U:%G' /run/punctual /var/lib/punctual | xargs)" = "750 root:punctual 700 root:root" ] ||
     fail "/run/punctual or /var/lib/punctual is not as tmpfiles.d says"
 man --where punctual-attach >/dev/null || fail "no manual page of punctual attach"
-if [ -e $unit ]; then
-    systemctl is-active --quiet punctuald || { systemctl status punctuald; fail "the service is not active"; }
-    step "punctuald is $(systemctl is-active punctuald) and $(systemctl is-enabled punctuald)"
-fi
+systemctl is-active --quiet punctuald || { systemctl status punctuald; fail "the service is not active"; }
+step "punctuald is $(systemctl is-active punctuald) and $(systemctl is-enabled punctuald)"
 
 code=0
 punctual doctor >doctor.log 2>&1 || code=$?
@@ -113,49 +52,19 @@ punctual attach host.toml --dry-run >attach.log 2>&1 || { cat attach.log; fail "
 grep -q '^  relay\.0 .*SCHED_FIFO' attach.log || { cat attach.log; fail "attach does not list the vCPU"; }
 step "attach --dry-run: $(grep -m 1 '^  relay\.0' attach.log | xargs)"
 
-# Without the service a program listens in its place.
-cat >listen.py <<'EOF'
-import os, socket, sys
-path = "/run/punctual/hook"
-with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as service:
-    service.bind(path)
-    service.settimeout(300)
-    print("listening", flush=True)
-    while not (message := service.recv(8192).decode()).startswith("other release"):
-        print(message, flush=True)
-    print(message)
-os.unlink(path)
-EOF
-hook=/etc/libvirt/hooks/qemu.d/punctual
 for words in "" "x" "a b c d e f" "-- --socket /etc/passwd" "$(printf 'a\033[2J start begin')" "--help x"; do
     # shellcheck disable=SC2086  # Words.
     [ -z "$($hook $words 2>&1 </dev/null)" ] || fail "the hook prints something: $words"
 done
 start=$(date +%s%N)
 for _ in 1 2 3 4 5 6 7 8 9 10; do $hook other started begin - </dev/null; done
-step "the hook takes $((($(date +%s%N) - start) / 10000000)) ms without a service"
-# A translated machine may need longer than 100 ms to start a program. It is the package's again below.
-cp $hook hook.package
-sed -i 's/KILL 0.1/KILL 30/' $hook
-# libvirt looks for hooks when it starts; VMs run on.
-systemctl restart libvirtd
-virsh --quiet list >/dev/null
-if [ ! -e $unit ]; then
-    python3 listen.py >events.log 2>&1 &
-    until grep -q listening events.log; do sleep 0.1; done
-fi
+step "the hook takes $((($(date +%s%N) - start) / 10000000)) ms"
+called_by_libvirt
 start=$(date +%s%N)
 virsh --quiet start other
 step "virsh start with the hook: $((($(date +%s%N) - start) / 1000000)) ms"
 virsh --quiet destroy other
-if [ ! -e $unit ]; then
-    wait $! || { cat events.log; fail "not all events came from the hook"; }
-    for event in "prepare begin" "start begin" "started begin" "stopped end" "release end"; do
-        grep -qx "other $event" events.log || { cat events.log; fail "no event $event"; }
-    done
-    step "the hook: $(($(wc -l <events.log) - 1)) events of a start and a stop"
-fi
-cp hook.package $hook
+as_packaged
 
 echo '# of this machine' >>/etc/punctual/host.toml
 apt install --reinstall "$deb"

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use punctual_model::text::printable_lines;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -44,6 +45,13 @@ fn refusal(name: &str, parameters: &Value) -> String {
             let processes = parameters.get("processes").cloned().unwrap_or_default();
             format!("several VMs are called `{}`: give a process of {processes}", text("name"))
         }
+        Some("BrokenFile") => {
+            format!(
+                "the configuration is refused, the one before stays:\n{}",
+                printable_lines(&text("report"))
+            )
+        }
+        Some("NotPermitted") => "only root may do that".into(),
         _ => format!("the service refused: {name}"),
     }
 }
@@ -109,6 +117,15 @@ impl Client {
     pub fn admit(&mut self, class: &str, count: u32, vcpus: u32) -> Result<Admission, ClientError> {
         let parameters = json!({ "class": class, "count": count, "vcpus": vcpus });
         field(self.call("Admit", parameters.as_object().cloned().unwrap_or_default())?, "admission")
+    }
+
+    /// Lets the service read its configuration again; then how many classes and pools it has.
+    ///
+    /// # Errors
+    /// A file is broken, or this user may not do that.
+    pub fn reload(&mut self) -> Result<(usize, usize), ClientError> {
+        let parameters = self.call("Reload", Map::new())?;
+        Ok((field(parameters.clone(), "classes")?, field(parameters, "pools")?))
     }
 
     fn call(&mut self, method: &str, parameters: Map<String, Value>) -> Result<Value, ClientError> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::file::{ConfigFile, ErrorRecord, Errors, parse_service};
 use punctual_model::service::ServiceConfig;
+use punctual_model::text::printable;
 
 /// The directory of an installed service.
 pub const DIRECTORY: &str = "/etc/punctual";
@@ -20,7 +21,7 @@ pub enum ConfigError {
     #[error("{0}")]
     Broken(Errors),
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", printable(&path.to_string_lossy()))]
     Unreadable { path: PathBuf, source: io::Error },
 }
 

@@ -4,7 +4,7 @@
 //! thread has started, and a look is that one read. Otherwise the ids since the last look are examined. A
 //! process becomes a monitor when it executes the program, some time after it was forked: so each new id is
 //! examined again a few times. All processes are examined every [`SCAN_INTERVAL`], for those that execute a
-//! monitor later, and when ids wrapped around.
+//! monitor later, when ids wrapped around, and when more ids were new than are examined again.
 //!
 //! Why not the kernel's process connector: it takes CAP_NET_ADMIN, which the service has no other use for,
 //! and wakes the service for each process of the host.
@@ -29,7 +29,7 @@ const AGAIN: [Duration; 4] = [
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(10);
 /// New ids at most that are examined one by one; if there are more, all processes are.
 const WALK_MAX: u32 = 2048;
-/// New ids at most that are examined again; the others wait for the next scan.
+/// New ids at most that are examined again; for the others all processes are, when the last of these is.
 const YOUNG_COUNT_MAX: usize = 256;
 /// Bytes of a command line that are read to see whether it is a monitor's.
 const PROGRAM_BYTES: usize = 512;
@@ -100,15 +100,21 @@ impl Discovery {
             }
             _ => None,
         };
-        if let (true, Some(new)) = (now < self.next_scan, new) {
-            for id in new {
-                self.examine(id, now, &is_known, &mut look);
-            }
-            self.examine_young(now, &is_known, &mut look);
-        } else {
-            self.examine_young(now, &is_known, &mut look);
+        let has_wrapped = before.is_some() && new.is_none();
+        let is_due = now >= self.next_scan || new.is_none();
+        // Also before a scan, which does not examine again what has not executed its program yet.
+        let mut is_complete = !has_wrapped;
+        for id in new.into_iter().flatten() {
+            is_complete &= self.examine(id, now, &is_known, &mut look);
+        }
+        self.examine_young(now, &is_known, &mut look);
+        if is_due {
             self.scan(now, &is_known, &mut look);
             self.next_scan = now + SCAN_INTERVAL;
+        }
+        if !is_complete {
+            // Ids that are not examined again have executed their program by then.
+            self.next_scan = self.next_scan.min(now + AGAIN[AGAIN.len() - 1]);
         }
         look
     }
@@ -124,19 +130,21 @@ impl Discovery {
         parse_last_id(self.loadavg.as_ref()?.read(&mut buffer).ok()?)
     }
 
-    /// Examines an id that is new.
-    fn examine(&mut self, id: u32, now: Instant, is_known: &impl Fn(u32) -> bool, look: &mut Look) {
+    /// Examines an id that is new; false when it is not examined again although it might have to be.
+    fn examine(&mut self, id: u32, now: Instant, is_known: &impl Fn(u32) -> bool, look: &mut Look) -> bool {
         if is_known(id) {
-            return;
+            return true;
         }
         match self.program_of(id) {
-            Program::Gone => return,
+            Program::Gone => return true,
             Program::Monitor(vm) => look.found.push(Found { process: id, vm }),
             Program::None | Program::Other => {}
         }
-        if self.young.len() < YOUNG_COUNT_MAX {
+        let has_room = self.young.len() < YOUNG_COUNT_MAX;
+        if has_room {
             self.young.push(Young { id, since: now, times: 0 });
         }
+        has_room
     }
 
     fn examine_young(&mut self, now: Instant, is_known: &impl Fn(u32) -> bool, look: &mut Look) {
@@ -356,6 +364,36 @@ mod tests {
         proc.process(20_000, QEMU, 20_000);
         proc.last(30_000);
         assert_eq!(found(&discovery.look(start, |id| id == 5)), [20_000]);
+    }
+
+    #[test]
+    fn a_monitor_of_many_new_processes_is_found_soon_though_it_was_late() {
+        let proc = Proc::new();
+        let mut discovery = Discovery::new(proc.0.path());
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        discovery.look(start, |_| false);
+        // The last one has not executed its program when it is examined.
+        let last = 101 + u32::try_from(YOUNG_COUNT_MAX).expect("few");
+        (101..=last).for_each(|id| proc.process(id, "sh", id));
+        proc.last(last);
+        discovery.look(at(100), |_| false);
+        proc.process(last, QEMU, last);
+        assert_eq!(found(&discovery.look(at(799), |_| false)), [] as [u32; 0]);
+        assert_eq!(found(&discovery.look(at(800), |_| false)), [last]);
+        // The same, with a scan in the middle.
+        let late = last + 1;
+        proc.process(late, "sh", late);
+        proc.last(late);
+        discovery.look(at(10_800), |id| id == last);
+        proc.process(late, QEMU, late);
+        assert_eq!(found(&discovery.look(at(10_900), |id| id == last)), [late]);
+        // Ids wrapped around.
+        proc.process(7, "sh", 7);
+        proc.last(7);
+        discovery.look(at(11_000), |id| id >= last);
+        proc.process(7, QEMU, 7);
+        assert_eq!(found(&discovery.look(at(11_700), |id| id >= last)), [7]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the command line does beyond what it prints: files, signals, pipes, threads.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -634,4 +636,17 @@ fn ctrl_c_ends_a_calibration_and_leaves_the_host_file_alone() {
         (names(directory.path()), fs::read_to_string(&path).expect("text")),
         (vec!["host.toml".into()], host.into())
     );
+}
+
+#[test]
+fn arguments_need_not_be_text() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join(OsStr::from_bytes(b"\xff.toml"));
+    fs::write(&path, "[machine]\nprocessors = 1\n\n[pool.p]\npolicy = \"rtds\"\n").expect("a file");
+    let shown = punctual(&["show"]).arg(&path).output().expect("the program starts");
+    assert_eq!(shown.status.code(), Some(0), "{}", String::from_utf8_lossy(&shown.stderr));
+    let mut hook = punctual(&["hook", "--socket", "/nowhere", "--"]);
+    hook.arg(OsStr::from_bytes(b"\xff")).args(["start", "begin"]);
+    let hook = hook.output().expect("the program starts");
+    assert_eq!(hook.status.code(), Some(2), "{}", String::from_utf8_lossy(&hook.stderr));
 }

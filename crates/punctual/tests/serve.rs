@@ -569,9 +569,65 @@ fn the_units_are_valid() {
     let mut command = Command::new("systemd-analyze");
     let output = command.arg("verify").args(units).current_dir(folder.path()).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // systemd knows notify-reload from 253 on, and takes the line before it otherwise. Pages may be missing.
-    let known = ["service type, ignoring: notify-reload", "Command 'man punctual-"];
-    let others: Vec<&str> =
-        said.lines().filter(|line| !known.iter().any(|known| line.contains(known))).collect();
+    // Pages may be missing.
+    let is_known = |line: &&str| line.contains("Command 'man punctual-");
+    let others: Vec<&str> = said.lines().filter(|line| !is_known(line)).collect();
     assert!(others.iter().all(|line| !line.contains("punctual")), "{said}");
+}
+
+/// `punctual serve` with these arguments, its exit code and all that it prints.
+fn said_by(service: &Service, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(PROGRAM);
+    let output = command.arg("serve").args(args).current_dir(service.folder.path()).output();
+    let output = output.expect("it runs");
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+}
+
+/// As the unit's `ExecReload=` does it.
+#[test]
+fn a_reload_fails_when_the_files_are_refused() {
+    let service = Service::start(CLASSES);
+    let vm = look_alike("punctual-relay-9", "");
+    service.vm("punctual-relay-9", |vm| vm["class"] == "relay");
+    let more = service.path("etc/host.d/more.toml");
+    fs::write(&more, "[pool.rt]\nprocessors = [0]\npolicy = 'deferrable'\n").expect("written");
+    let reload = || said_by(&service, &["--reload", "--run", "run"]);
+    assert_eq!(reload(), (Some(0), "the configuration is read, pools: 1, classes: 1\n".into()));
+    let (code, checked) = said_by(&service, &["--check", "--config", "etc"]);
+    let expected = "etc: valid, pools: 1, classes: 1\npool rt: processors 0, deferrable\n\
+                    class relay in pool rt\n";
+    assert_eq!((code, checked.as_str()), (Some(0), expected));
+    fs::write(&more, "[class.broken]\nmatch = 7\n").expect("written");
+    let (code, said) = reload();
+    assert_eq!(code, Some(2), "{said}");
+    for part in ["the one before stays", " --> etc/host.d/more.toml:2:9", "expected "] {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+    assert_eq!(actor(&service.json(), "punctual-relay-9")["class"], "relay");
+    assert_eq!(service.json()["host"]["pools"][0]["name"], "rt");
+    drop(vm);
+    let log = service.end();
+    assert_eq!(log.matches("the configuration is read").count(), 1, "{log}");
+}
+
+#[test]
+fn names_of_files_cannot_change_the_terminal() {
+    let service = Service::start(CLASSES);
+    let name = "etc/host.d/\u{1b}[2J\u{202e}.toml";
+    for text in ["[class.a]\nmatch = 7\n", "[class.a]\nmatch = '\u{1b}[2J'\n"] {
+        fs::write(service.path(name), text).expect("written");
+        for args in [["--check", "--config", "etc"], ["--reload", "--run", "run"]] {
+            let (code, said) = said_by(&service, &args);
+            assert_eq!(code, Some(2), "{said}");
+            assert!(said.contains("\\u{1b}[2J\\u{202e}.toml:2:"), "{said:?}");
+            assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+        }
+    }
+    fs::remove_file(service.path(name)).expect("removed");
+    fs::create_dir(service.path(name)).expect("made");
+    let (code, said) = said_by(&service, &["--check", "--config", "etc"]);
+    assert!(code == Some(2) && said.contains("cannot read etc/host.d/\\u{1b}"), "{said:?}");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let log = service.end();
+    assert!(!log.contains('\u{1b}'), "{log:?}");
 }

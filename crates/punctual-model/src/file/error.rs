@@ -4,6 +4,7 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
 use super::source::{Origin, Place, Source};
+use crate::text::printable;
 
 /// Errors shown at most; the rest is only counted.
 const SHOWN_MAX: usize = 40;
@@ -144,9 +145,10 @@ impl Errors {
 
     fn render_one(&self, error: &Error, renderer: &Renderer) -> String {
         let Source { origin, text, .. } = &self.sources[error.place.source];
+        // The renderer escapes lines of the file, but not its name.
         let path = match origin {
-            Origin::File(name) => name.as_str(),
-            Origin::Option(_) => "command line",
+            Origin::File(name) => printable(name),
+            Origin::Option(_) => "command line".into(),
             Origin::Unreadable(_) => {
                 let title = Level::ERROR.primary_title(error.message.as_str());
                 return renderer.render(&[annotate_snippets::Group::with_title(title)]);
@@ -156,7 +158,7 @@ impl Errors {
         let mark = AnnotationKind::Primary.span(range).label(error.expected.as_str());
         let mut group = Level::ERROR
             .primary_title(error.message.as_str())
-            .element(Snippet::source(text.as_str()).path(path).annotation(mark));
+            .element(Snippet::source(text.as_str()).path(path.as_ref()).annotation(mark));
         if let Some(nearest) = &error.nearest {
             group = group.element(Level::HELP.message(format!("did you mean `{nearest}`?")));
         }

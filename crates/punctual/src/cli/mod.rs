@@ -257,7 +257,8 @@ pub fn main() -> ExitCode {
 
 /// Help and usage errors are printed while arguments are still being read, so `--color` is looked up early.
 fn color_of_help() -> clap::ColorChoice {
-    let args: Vec<_> = std::env::args().collect();
+    // The name of a file need not be text.
+    let args: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let value = args.iter().enumerate().find_map(|(at, arg)| match arg.strip_prefix("--color") {
         Some("") => args.get(at + 1).map(String::as_str),
         Some(rest) => rest.strip_prefix('='),

@@ -41,7 +41,7 @@ pub(super) fn check(command: &str, needs: Needs) -> Result<(), Error> {
     if missing.is_empty() {
         return Ok(());
     }
-    let again = as_root(std::env::args());
+    let again = as_root(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()));
     Err(Error::Usage(format!("{command} needs root: {again}\n  missing here: {}", missing.join("; "))))
 }
 

@@ -1,7 +1,12 @@
 //! `punctual serve`: the service of a host.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use punctual_doctor::doctor::Cpus;
+use punctual_model::service::ServiceConfig;
+use punctual_model::text::printable_lines;
+use punctual_service::client::Client;
 use punctual_service::config::{self, ConfigError};
 use punctual_service::service::{self, Options, Service, processors};
 
@@ -19,6 +24,7 @@ use super::output::Ui;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual serve --check                                   is /etc/punctual valid?\n  \
+    punctual serve --reload                                  as systemctl reload punctuald does it\n  \
     punctual serve --config ./punctual --run ./run           without root, beside an installed service\n  \
     systemctl enable --now punctuald && punctual status")]
 pub(super) struct Args {
@@ -28,9 +34,12 @@ pub(super) struct Args {
     /// Look for libvirt's files below this directory, and make the sockets in DIRECTORY/punctual.
     #[arg(long, value_name = "DIRECTORY", default_value = "/run")]
     run: PathBuf,
-    /// Check the configuration and end.
+    /// Check the configuration, print its pools and classes, and end.
     #[arg(long)]
     check: bool,
+    /// Let the service that runs read its configuration again, and end; exit code 2 if it is refused.
+    #[arg(long, conflicts_with = "check")]
+    reload: bool,
 }
 
 /// Runs `punctual serve`.
@@ -41,17 +50,35 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     if args.check {
         let loaded = config::load(&args.config, processors().map_err(Error::usage)?)?;
-        ui.print(format!(
-            "{}: valid, pools: {}, classes: {}\n",
-            args.config.display(),
-            loaded.config.pools.len(),
-            loaded.config.classes.len()
-        ))?;
+        ui.print(printable_lines(&valid(&args.config, &loaded.config)))?;
+        return Ok(exit::OK);
+    }
+    if args.reload {
+        let (classes, pools) =
+            Client::connect(&args.run).and_then(|mut client| client.reload()).map_err(Error::usage)?;
+        ui.print(format!("the configuration is read, pools: {pools}, classes: {classes}\n"))?;
         return Ok(exit::OK);
     }
     let options = Options { config: args.config.clone(), run: args.run.clone() };
     Service::open(&options)?.run()?;
     Ok(exit::OK)
+}
+
+/// What a valid configuration has.
+fn valid(directory: &Path, config: &ServiceConfig) -> String {
+    let (pools, classes) = (&config.pools, &config.classes);
+    let counts = format!("pools: {}, classes: {}", pools.len(), classes.len());
+    let mut out = format!("{}: valid, {counts}\n", directory.display());
+    for pool in pools {
+        let processors: BTreeSet<usize> = pool.processors.iter().copied().collect();
+        let processors = processors.into_iter().collect::<Cpus>();
+        out += &format!("pool {}: processors {processors}, {}\n", pool.name, pool.policy.info.name);
+    }
+    for class in classes {
+        let pool = class.pool.map_or_else(String::new, |pool| format!(" in pool {}", pools[pool.0].name));
+        out += &format!("class {}{pool}\n", class.name);
+    }
+    out
 }
 
 impl From<service::Error> for Error {
