@@ -207,7 +207,7 @@ mod tests {
         assert!(chosen.iter().all(|process| !refused.contains_key(process)));
         let held: Vec<Candidate> = all.iter().filter(|vm| chosen.contains(&vm.process)).cloned().collect();
         assert_eq!(unguaranteed(&config, &held), []);
-        // Whoever was held stays, though another one comes before it.
+        // One that was held stays, though another one comes before it.
         let last = BTreeSet::from([52]);
         assert!(choose(&config, &all, &last).0.contains(&52));
         assert_eq!(choose(&config, &[first], &BTreeSet::new()).1, BTreeMap::new());

@@ -24,6 +24,7 @@ mod enforcement;
 pub mod hook;
 pub mod libvirt;
 pub mod log;
+pub mod metrics;
 pub mod notify;
 pub mod registry;
 pub mod sample;

@@ -9,6 +9,7 @@ use punctual_hold::protocol::{HeldVcpu, Order};
 use punctual_model::text::{printable, printable_lines};
 use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
+use punctual_service::metrics;
 use punctual_service::view::{ActorView, ClassView, HostView, PoolView, Thread, Warning};
 use serde::Serialize;
 
@@ -27,6 +28,7 @@ use super::output::{Ui, wrapped};
 #[command(after_help = "Examples:\n  \
     punctual status\n  \
     punctual status relay-1                                  its threads by role and processor\n  \
+    punctual status --metrics > /var/lib/prometheus/node-exporter/punctual.prom\n  \
     punctual status --json | jq '.actors[] | select(.class == null) | .name'")]
 pub(super) struct Args {
     /// Show this VM, by its name or process.
@@ -38,6 +40,9 @@ pub(super) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Print metrics for Prometheus, in the text format of OpenMetrics.
+    #[arg(long, conflicts_with_all = ["vm", "json"])]
+    metrics: bool,
 }
 
 /// The state of a VM under enforcement.
@@ -52,7 +57,14 @@ struct Status {
 
 /// Runs `punctual status`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let mut client = Client::connect(&args.run).map_err(Error::usage)?;
+    let connected = Client::connect(&args.run);
+    if args.metrics {
+        // That the service does not answer is a metric.
+        let text = connected.and_then(|mut client| Ok(metrics::text(&client.status()?, &client.list()?)));
+        ui.print(text.unwrap_or_else(|_| metrics::down()))?;
+        return Ok(exit::OK);
+    }
+    let mut client = connected.map_err(Error::usage)?;
     if let Some(vm) = &args.vm {
         let actor = client.describe(vm).map_err(Error::usage)?;
         if args.json {
@@ -402,6 +414,39 @@ warnings
         assert!(shown.contains("  VM web is not held: another run has it\n"), "{shown}");
         let shown = one(&status.actors[0]);
         assert!(shown.contains("\n1     not run  0     7        1,000    990"), "{shown}");
+    }
+
+    #[test]
+    fn metrics_have_each_series_once_with_its_type_before_it() {
+        let mut status = status();
+        let twin = ActorView { process: 4712, ..status.actors[0].clone() };
+        status.actors.push(twin);
+        status.host.enforcer_cpu_ns = Some(1_500_000_000);
+        let text = metrics::text(&status.host, &status.actors);
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let series: BTreeSet<&str> =
+            samples.iter().filter_map(|line| line.rsplit_once(' ')).map(|(series, _)| series).collect();
+        assert_eq!(series.len(), samples.len(), "{text}");
+        for expected in [
+            "punctual_up 1",
+            "punctual_mode{mode=\"observe\"} 1",
+            "punctual_reload_failed 1",
+            "punctual_service_cpu_seconds_total{process=\"enforce\"} 1.5",
+            "punctual_pool_utilization_ratio{pool=\"rt\"} 0.4",
+            "punctual_vcpu_run_seconds_total{domain=\"relay\u{1b}[2J#4711\",vcpu=\"0\"} 0.001",
+        ] {
+            assert!(samples.contains(&expected), "{expected} is missing in\n{text}");
+        }
+        let mut typed = BTreeSet::new();
+        for line in text.lines() {
+            if let Some(of_type) = line.strip_prefix("# TYPE ") {
+                let name = of_type.split(' ').next().expect("a name");
+                assert!(typed.insert(name), "{name} comes twice");
+            } else if !line.starts_with('#') {
+                assert!(typed.iter().any(|name| line.starts_with(name)), "{line} has no type before it");
+            }
+        }
+        assert!(text.ends_with("\n# EOF\n"));
     }
 
     #[test]
