@@ -4,7 +4,7 @@
 # and compares the machine with what it was.
 # shellcheck source=labs/debian/state.sh
 . ./state.sh
-STARTS=20
+STARTS=10
 KILLS=10
 configuration=/etc/punctual/host.d/lab.toml
 socket=/run/punctual/io.punctual.Host
@@ -226,11 +226,74 @@ state killed
 diff held/threads killed/threads || fail "a kill changes threads of VMs"
 step "kills: threads of VMs as before"
 
+# Enforcement. The vCPU of plc-1 belongs to a unit while it is held.
+process_of() {
+    punctual status "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["process"])'
+}
+plc=$(process_of plc-1)
+unit_of_vcpu() {
+    local thread
+    for thread in /proc/"$plc"/task/*; do
+        case $(cat "$thread/comm") in CPU*) cat "$thread/cgroup" ;; esac
+    done
+}
+main_pid() { systemctl show --property MainPID --value "$1"; }
+sed -i '1i mode = "enforce"' $configuration
+systemctl reload punctuald || fail "systemctl reload fails with enforcement"
+until_so 120 vm_is plc-1 'vm["state"] == "held" and vm["budgets"]'
+until_so 120 vm_is hmi-1 'vm["state"] == "held"'
+unit=$(unit_of_vcpu)
+[[ "$unit" == */punctual-*-attached/unit* ]] || fail "the vCPU is in $unit"
+status_says "held" || fail "StatusText: $(show StatusText)"
+step "enforcement: $(show StatusText)"
+punctual status plc-1 | sed 's/^/    /'
+punctual admit plc | sed 's/^/    /' || fail "punctual admit"
+for _ in 1 2 3; do
+    kill -9 "$(main_pid punctuald)"
+    sleep 1
+    [ "$(unit_of_vcpu)" = "$unit" ] || fail "a kill of the service moves the vCPU to $(unit_of_vcpu)"
+done
+systemctl restart punctuald
+until_so 60 vm_is plc-1 'vm["state"] == "held"'
+[ "$(unit_of_vcpu)" = "$unit" ] || fail "a restart of the service moves the vCPU"
+step "enforcement: kills and a restart of the service move nothing"
+killed=$(main_pid punctual-enforce.service)
+kill -9 "$killed"
+start=$(date +%s%N)
+held_by_another() {
+    [ "$(main_pid punctual-enforce.service)" != "$killed" ] && vm_is plc-1 'vm["state"] == "held"'
+}
+until_so 120 held_by_another
+ms=$((($(date +%s%N) - start) / 1000000))
+step "enforcement: held again $ms ms after a kill of the enforcing process"
+ended() {
+    sed -i '/^mode = /d' $configuration
+    systemctl reload punctuald || fail "systemctl reload fails"
+    until_so 60 vm_is plc-1 'vm["state"] == "matched"'
+    until_so 60 vm_is hmi-1 'vm["state"] == "matched"'
+}
+ended
+same_threads() { state let-go && diff held/threads let-go/threads >threads.diff; }
+until_so 60 same_threads
+[ "$(cat /proc/sys/kernel/sched_rt_runtime_us)" = 950000 ] || fail "the kernel's limit is not put back"
+step "enforcement: ended by a reload, and all threads are as before"
+sed -i '1i mode = "enforce"' $configuration
+systemctl reload punctuald || fail "systemctl reload fails"
+virsh --quiet destroy plc-1
+start=$(date +%s%N)
+virsh --quiet create plc-1.xml
+returned=$(date +%s%N)
+until_so 120 vm_is plc-1 'vm["state"] == "held"'
+held=$(date +%s%N)
+step "enforcement: virsh create took $(((returned - start) / 1000000)) ms; held at most" \
+    "$(((held - returned) / 1000000)) ms after it returned"
+ended
+
 touch /run/punctual/1.journal
 systemctl stop punctuald
 [ -e /run/punctual/1.journal ] || fail "the end of the service removes journals of live runs"
 rm /run/punctual/1.journal
-left=$(find /run/punctual -mindepth 1 -printf '%P ')
+left=$(find /run/punctual -mindepth 1 ! -name enforce -printf '%P ')
 [ "$left" = "lock " ] || fail "after the end of the service there is $left in /run/punctual"
 ! punctual status 2>stopped.log || fail "punctual status without the service"
 step "stopped: $(cat stopped.log)"

@@ -35,12 +35,12 @@ def monitor(events):
                 events.put((now(), json.loads(message)["parameters"]["event"]))
 
 
-def until(events, kind):
-    """The process of the VM's next event of this kind, and when it came."""
+def until(events, kind, process):
+    """When the event of this kind about the VM's process came; libvirt starts others that look like it."""
     while True:
         at, event = events.get(timeout=LIMIT_S)
-        if event["kind"] == kind and event.get("actor") == VM:
-            return event["process"], at
+        if event["kind"] == kind and event.get("process") == process:
+            return at
 
 
 def started(process):
@@ -64,15 +64,16 @@ def main():
         start = now()
         subprocess.run(["virsh", "--quiet", "start", VM], check=True)
         returned = now()
-        process, seen = until(events, "seen")
-        _, matched = until(events, "matched")
+        process = int(pathlib.Path(f"/run/libvirt/qemu/{VM}.pid").read_text(encoding="ascii"))
+        seen = until(events, "seen", process)
+        matched = until(events, "matched", process)
         takes.append(returned - start)
         of_process.append(seen - started(process))
         of_return.append(seen - returned)
         of_class.append(matched - returned)
         subprocess.run(["virsh", "--quiet", "destroy", VM], check=True)
         destroyed = now()
-        ends.append(until(events, "released")[1] - destroyed)
+        ends.append(until(events, "released", process) - destroyed)
     print(f"    {count} starts:")
     distribution("virsh start takes", takes)
     distribution("from the start of the process to seen", of_process)
