@@ -128,10 +128,15 @@ impl Core {
         self.registry.config().mode == Mode::Enforce
     }
 
-    /// What is to be held now. Threads are listed before, where they may be others than at the last sample.
-    pub(crate) fn wanted(&mut self, now: Instant) -> Wanted {
+    /// Lists threads where they may be others than at the last sample. Has anything changed that decides what
+    /// is to be held?
+    pub(crate) fn refresh(&mut self, now: Instant) -> bool {
         let discovery = &self.discovery;
-        self.registry.refresh(now, |process| discovery.vhost(process));
+        self.registry.refresh(now, |process| discovery.vhost(process))
+    }
+
+    /// What is to be held now.
+    pub(crate) fn wanted(&mut self) -> Wanted {
         let file = |file: &ConfigFile| File {
             name: file.name.clone(),
             text: String::from_utf8_lossy(&file.bytes).into_owned(),
@@ -174,6 +179,11 @@ impl Core {
     pub(crate) fn enforcement_failed(&mut self, failure: String) {
         self.enforcement = Enforcement { failure: Some(failure), ..Enforcement::default() };
         self.step_held();
+    }
+
+    /// The enforcing process has said nothing for long: what it holds is as it said last.
+    pub(crate) fn enforcement_is_silent(&mut self) {
+        self.enforcement.failure = Some("the enforcing process does not answer".into());
     }
 
     /// Nothing is to be held.

@@ -12,6 +12,8 @@ use crate::descriptors::{Descriptors, Token};
 
 /// How often to try to connect.
 const RETRY: Duration = Duration::from_secs(1);
+/// A process that is well says something each second.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// What the enforcing process said last.
 #[derive(Debug, Default)]
@@ -32,18 +34,31 @@ pub(crate) struct Link {
     /// What was sent last over this connection.
     sent: Option<Wanted>,
     next_try: Instant,
+    /// When it said something last, or was connected to.
+    heard: Instant,
 }
 
 impl Link {
     /// To the process whose socket is below `run`; not connected yet.
     pub(crate) fn new(run: &Path) -> Link {
         let path = punctual_hold::socket(run);
-        Link { path, connection: None, sent: None, next_try: Instant::now() }
+        let now = Instant::now();
+        Link { path, connection: None, sent: None, next_try: now, heard: now }
+    }
+
+    /// Is it connected?
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection.is_some()
     }
 
     /// Is it connected, or about to try?
     pub(crate) fn is_ready(&self, now: Instant) -> bool {
-        self.connection.is_some() || now >= self.next_try
+        self.is_connected() || now >= self.next_try
+    }
+
+    /// Has the process said nothing for long, although it is connected?
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        self.is_connected() && now.saturating_duration_since(self.heard) > SILENCE_MAX
     }
 
     /// Says what is wanted, if that is new. Connects if need be.
@@ -63,6 +78,7 @@ impl Link {
                 format!("the enforcing process is not at {path} ({error}): start punctual-enforce.socket")
             })?;
             self.connection = Some(connection);
+            self.heard = now;
         }
         if self.sent.as_ref() == Some(&wanted) {
             return Ok(());
@@ -97,7 +113,12 @@ impl Link {
         let served = connection.flush().and_then(|()| connection.receive());
         let gone = |error| format!("the enforcing process is gone: {error}");
         let (done, reports) = match served {
-            Ok(reports) => (Ok(()), reports),
+            Ok(reports) => {
+                if !reports.is_empty() {
+                    self.heard = Instant::now();
+                }
+                (Ok(()), reports)
+            }
             Err(error) => (Err(error), Vec::new()),
         };
         self.settle(done, descriptors).map(|()| reports).map_err(gone)

@@ -33,13 +33,15 @@ pub struct Registry {
     actors: BTreeMap<u32, Actor>,
     seen: u64,
     released: u64,
+    /// Has a VM come, gone or got another class since that was asked?
+    has_changed: bool,
 }
 
 impl Registry {
     /// Without actors. `owners` are users whose VMs are believed ([`vmm::trusted_owners`]).
     pub fn new(proc: &Path, config: ServiceConfig, owners: Vec<u32>) -> Registry {
         let proc = proc.to_owned();
-        Registry { proc, config, owners, actors: BTreeMap::new(), seen: 0, released: 0 }
+        Registry { proc, config, owners, actors: BTreeMap::new(), seen: 0, released: 0, has_changed: true }
     }
 
     pub fn config(&self) -> &ServiceConfig {
@@ -94,6 +96,7 @@ impl Registry {
         let text = format!("VM {} is seen: process {process} ({monitor}{whose})", actor.name);
         entries.push(Entry { kind: Kind::Seen, text, actor: Some(process_name), class: None });
         self.seen += 1;
+        self.has_changed = true;
         self.actors.insert(process, actor);
         entries.extend(self.match_one(process));
         entries
@@ -127,6 +130,7 @@ impl Registry {
     /// Classes and pools are these from now on.
     pub fn configure(&mut self, config: ServiceConfig) -> Vec<Entry> {
         self.config = config;
+        self.has_changed = true;
         let processes: Vec<u32> = self.actors.keys().copied().collect();
         processes.into_iter().filter_map(|process| self.match_one(process)).collect()
     }
@@ -137,18 +141,22 @@ impl Registry {
         actor.step(Step::End);
         debug_assert_eq!(actor.state(), State::Released, "an actor that has ended");
         self.released += 1;
+        self.has_changed = true;
         let text = format!("VM {} is released: process {process} has ended", actor.name);
         Some(Entry { kind: Kind::Released, text, actor: Some((actor.name, process)), class: actor.class })
     }
 
-    /// Lists the threads of VMs that came lately, or changed; true if a thread came, went or got a name.
+    /// Lists the threads of VMs of a class that came lately, or changed. Has anything about VMs, their
+    /// classes or their threads changed since the last call?
     pub fn refresh<'v>(&mut self, now: Instant, vhost: impl Fn(u32) -> &'v [u32]) -> bool {
-        let actors = self.actors.iter_mut();
-        let changed = actors.map(|(&process, actor)| {
-            actor.class.is_some() && actor.threads.refresh(&self.proc, process, vhost(process), now)
-        });
-        // Each of them, not only up to the first.
-        changed.fold(false, |any, one| any | one)
+        let mut has_changed = std::mem::take(&mut self.has_changed);
+        for (&process, actor) in &mut self.actors {
+            if actor.class.is_some() {
+                actor.threads.refresh(&self.proc, process, vhost(process), now);
+            }
+            has_changed |= actor.threads.take_changed();
+        }
+        has_changed
     }
 
     /// The VMs that are to be held: those that belong to a class with a pool.
@@ -212,6 +220,7 @@ impl Registry {
         if class == actor.class {
             return None;
         }
+        self.has_changed = true;
         let before = std::mem::replace(&mut actor.class, class.clone());
         actor.step(if class.is_some() { Step::Join } else { Step::Leave });
         let (kind, text) = match (&class, &before) {

@@ -45,6 +45,8 @@ pub struct Threads {
     /// What threads that have ended ran and waited, by role.
     ended: BTreeMap<&'static str, SchedStat>,
     settled: Option<Instant>,
+    /// Has a thread come, gone or got another name since that was asked?
+    has_changed: bool,
     sampled: Option<Instant>,
     /// The last interval between two samples.
     interval: Duration,
@@ -77,12 +79,7 @@ impl Threads {
     /// Reads the counters, after listing the threads if that may be needed. `kernel` are workers that are
     /// kernel threads.
     pub fn sample(&mut self, proc: &Path, process: u32, kernel: &[u32], now: Instant) {
-        let links = self.task.as_ref().and_then(|task| rustix::fs::fstat(task).ok());
-        let links = links.map_or(0, |stat| i128::from(stat.st_nlink));
-        let is_settled = self.settled.is_some_and(|settled| settled <= now);
-        if links != self.links || kernel != self.kernel || !is_settled {
-            self.relist(proc, process, kernel, links, now);
-        }
+        self.refresh(proc, process, kernel, now);
         self.interval = self.sampled.map_or(Duration::ZERO, |before| now.duration_since(before));
         self.sampled = Some(now);
         let interval = self.interval;
@@ -96,18 +93,19 @@ impl Threads {
         }
     }
 
-    /// Lists the threads again if some came, went or may be named by now; true if one did.
-    pub fn refresh(&mut self, proc: &Path, process: u32, kernel: &[u32], now: Instant) -> bool {
+    /// Lists the threads again if some came, went or may be named by now.
+    pub fn refresh(&mut self, proc: &Path, process: u32, kernel: &[u32], now: Instant) {
         let links = self.task.as_ref().and_then(|task| rustix::fs::fstat(task).ok());
         let links = links.map_or(0, |stat| i128::from(stat.st_nlink));
         let is_settled = self.settled.is_some_and(|settled| settled <= now);
-        if is_settled && links == self.links && kernel == self.kernel {
-            return false;
+        if !is_settled || links != self.links || kernel != self.kernel {
+            self.relist(proc, process, kernel, links, now);
         }
-        let names = |list: &[Sampled]| list.iter().map(|one| one.thread.clone()).collect::<Vec<_>>();
-        let before = names(&self.list);
-        self.relist(proc, process, kernel, links, now);
-        before != names(&self.list)
+    }
+
+    /// Has a thread come, gone or got another name since the last call?
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     fn relist(&mut self, proc: &Path, process: u32, kernel: &[u32], links: i128, now: Instant) {
@@ -136,6 +134,7 @@ impl Threads {
             let total = self.ended.entry(ended.thread.role.name()).or_default();
             *total = sum(*total, ended.total);
         }
+        self.has_changed |= has_changed;
         (self.links, self.kernel) = (links, kernel.to_vec());
         if has_changed || self.settled.is_none() {
             self.settled = Some(now + UNSETTLED);

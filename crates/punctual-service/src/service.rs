@@ -264,11 +264,15 @@ impl Service {
             return;
         }
         self.is_enforcing = true;
-        if self.link.is_ready(now) {
-            let wanted = self.core.wanted(now);
+        let has_changed = self.core.refresh(now);
+        if (has_changed || !self.link.is_connected()) && self.link.is_ready(now) {
+            let wanted = self.core.wanted();
             if let Err(failure) = self.link.want(wanted, &self.descriptors, now) {
                 self.core.enforcement_failed(failure);
             }
+        }
+        if self.link.is_silent(now) {
+            self.core.enforcement_is_silent();
         }
     }
 
