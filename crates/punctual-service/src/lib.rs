@@ -5,7 +5,7 @@
 //! and [`log`] and [`notify`] talk to systemd. [`client`] is the other end of the socket.
 //!
 //! It runs no policy and changes nothing on the host. Where the configuration asks for enforcement, it tells
-//! another process (`punctual-hold`) what is to be held ([`enforcement`]), which goes on when this one ends.
+//! another process (`punctual-hold`) what is to be held (`enforcement.rs`), which goes on when this one ends.
 //! The command line depends on this crate; it reads no arguments.
 
 #![forbid(unsafe_code)]
