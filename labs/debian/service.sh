@@ -293,7 +293,7 @@ touch /run/punctual/1.journal
 systemctl stop punctuald
 [ -e /run/punctual/1.journal ] || fail "the end of the service removes journals of live runs"
 rm /run/punctual/1.journal
-left=$(find /run/punctual -mindepth 1 ! -name enforce -printf '%P ')
+left=$(find /run/punctual -mindepth 1 ! -name enforce ! -name machine -printf '%P ')
 [ "$left" = "lock " ] || fail "after the end of the service there is $left in /run/punctual"
 ! punctual status 2>stopped.log || fail "punctual status without the service"
 step "stopped: $(cat stopped.log)"
