@@ -420,8 +420,6 @@ mod tests {
     }
 
     proptest! {
-        // The second one takes a tenth of a second for each case.
-        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn no_text_makes_reading_panic(text in any::<String>()) {
             let _ = from_json(&text, "run.json");
