@@ -202,11 +202,14 @@ impl Journal {
     /// # Errors
     /// The journal cannot be read or written.
     pub fn release(&mut self, process: i32) -> io::Result<(Restored, Vec<PathBuf>)> {
-        let part = read(&self.path)?.part_of(&cgroup::mount()?, process);
+        let mut contents = read(&self.path)?;
+        let part = contents.part_of(&cgroup::mount()?, process);
         let restored = part.undo();
         if restored.failures.is_empty() {
-            self.record(&Change::Released { process })?;
-            self.records = ThreadRecords::of(&read(&self.path)?.changes);
+            let released = Change::Released { process };
+            self.record(&released)?;
+            contents.changes.push(released);
+            self.records = ThreadRecords::of(&contents.without_released().changes);
         }
         Ok((restored, part.directories()))
     }
