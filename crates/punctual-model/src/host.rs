@@ -212,6 +212,24 @@ impl Arrival {
 }
 
 impl Host {
+    /// A host of so many processors on which nothing runs, whose scheduling costs nothing.
+    pub fn empty(name: impl Into<String>, processors: usize, seed: u64, duration: Duration) -> Host {
+        Host {
+            name: name.into(),
+            seed,
+            duration,
+            processors,
+            overheads: Overheads::default(),
+            pools: Vec::new(),
+            domains: Vec::new(),
+            vcpus: Vec::new(),
+            tasks: Vec::new(),
+            networks: Vec::new(),
+            flows: Vec::new(),
+            chains: Vec::new(),
+        }
+    }
+
     /// What to say of a simulated or analysed host without overheads.
     pub fn free_scheduling(&self) -> Option<&'static str> {
         (self.overheads == Overheads::default())

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use punctual_analysis::analyse;
 use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
-use punctual_model::host::{Domain, Overheads, Parent, PolicyChoice, Vcpu};
+use punctual_model::host::{Domain, Parent, PolicyChoice, Vcpu};
 use punctual_model::index::DomainIx;
 use punctual_model::live::Live;
 use punctual_model::service::{Class, ServiceConfig};
@@ -117,20 +117,9 @@ pub fn unguaranteed(config: &ServiceConfig, vms: &[Candidate]) -> Vec<Unguarante
 /// or that are not there, are left out.
 fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, u32)>) {
     let processors = config.pools.iter().flat_map(|pool| &pool.processors).max().map_or(0, |most| most + 1);
-    let mut host = Host {
-        name: "host".into(),
-        seed: 1,
-        duration: Duration::from_ms(1000),
-        processors,
-        overheads: Overheads::default(),
-        pools: config.pools.clone(),
-        domains: Vec::new(),
-        vcpus: Vec::new(),
-        tasks: Vec::new(),
-        networks: Vec::new(),
-        flows: Vec::new(),
-        chains: Vec::new(),
-    };
+    // Nothing is simulated, so seed and duration do not matter.
+    let mut host = Host::empty("host", processors, 1, Duration::from_ms(1));
+    host.pools.clone_from(&config.pools);
     let mut owners = Vec::new();
     // What schedules in a guest does not matter to its budget.
     let Some(info) = registry::find(fixed_priority::NAME) else { return (host, owners) };

@@ -41,20 +41,7 @@ pub fn quantum(name: &str, quantum: Duration) -> PolicyChoice {
 
 /// A host of `processors` processors with no pool yet.
 pub fn host(processors: usize, duration: Duration) -> Host {
-    Host {
-        name: "test".into(),
-        seed: 1,
-        duration,
-        processors,
-        overheads: Overheads::default(),
-        pools: vec![],
-        domains: vec![],
-        vcpus: vec![],
-        tasks: vec![],
-        networks: vec![],
-        flows: vec![],
-        chains: vec![],
-    }
+    Host::empty("test", processors, 1, duration)
 }
 
 /// A host with one pool of all its processors.

@@ -52,20 +52,7 @@ fn pooled(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<
     if errors.count() > 0 {
         return None;
     }
-    let host = Host {
-        name,
-        seed,
-        duration,
-        processors,
-        overheads,
-        pools: Vec::new(),
-        domains: Vec::new(),
-        vcpus: Vec::new(),
-        tasks: Vec::new(),
-        networks: Vec::new(),
-        flows: Vec::new(),
-        chains: Vec::new(),
-    };
+    let host = Host { overheads, ..Host::empty(name, processors, seed, duration) };
     let mut host = build::complete(host, pools, domains, errors)?;
     network::resolve::resolve(networks, &mut host, errors);
     Some(host)
