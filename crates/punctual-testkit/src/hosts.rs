@@ -1,7 +1,7 @@
 //! Hosts built in code, for tests of the machine.
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Cost, Domain, Overheads, Parent, PolicyChoice, Pool, Task, Vcpu, Work};
+use punctual_model::host::{Arrival, Cost, Domain, Parent, PolicyChoice, Pool, Task, Vcpu, Work};
 use punctual_model::index::{DomainIx, PoolIx};
 use punctual_model::live::Live;
 use punctual_sched::registry::{self, OptionValue, Options};
