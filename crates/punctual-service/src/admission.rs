@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_whose_vcpus_are_not_known_loses_nothing() {
+        let config = config(FILE);
+        let relay = vm("r1", 50, "relay", 1);
+        for running in [[vm("r2", 51, "relay", 0), relay.clone()], [relay, vm("r2", 51, "relay", 0)]] {
+            assert_eq!(unguaranteed(&config, &running), []);
+        }
+    }
+
+    #[test]
     fn strictly_who_came_first_stays_and_who_fits_comes() {
         let config = config(FILE);
         let [first, second, third] = [50, 51, 52].map(|process| vm("r", process, "relay", 1));

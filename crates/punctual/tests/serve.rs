@@ -236,6 +236,18 @@ fn a_vm_is_seen_matched_sampled_and_released() {
 }
 
 #[test]
+fn a_vm_whose_vcpus_have_no_names_is_matched_and_judged_when_they_have() {
+    let pool = "[pool.rt]\nprocessors = [0]\npolicy = 'deferrable'\n";
+    let service = Service::start(&format!("{pool}{CLASSES}pool = 'rt'\npriority = 1\n"));
+    let mut vm = look_alike("punctual-relay-1", &format!("read x; {AS_VCPU}"));
+    let seen = service.vm("punctual-relay-1", |vm| vm["threads"][0]["role"] == "main-loop");
+    assert_eq!((&seen["class"], &seen["warnings"]), (&json!("relay"), &json!([])), "{seen}");
+    vm.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("written");
+    service.vm("punctual-relay-1", |vm| vm["threads"][0]["role"] == "vcpu");
+    service.end();
+}
+
+#[test]
 fn libvirts_files_tell_of_vms_and_their_metadata() {
     let service = Service::start(CLASSES);
     let vm = look_alike("punctual-web", "");
