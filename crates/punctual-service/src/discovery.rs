@@ -100,10 +100,10 @@ impl Discovery {
             }
             _ => None,
         };
-        let has_wrapped = before.is_some() && new.is_none();
         let is_due = now >= self.next_scan || new.is_none();
-        // Also before a scan, which does not examine again what has not executed its program yet.
-        let mut is_complete = !has_wrapped;
+        // A scan does not examine again what has not executed its program yet: with no new ids known, some
+        // processes may just have been forked. At the first look, too: VMs start while the service does.
+        let mut is_complete = new.is_some() || last.is_none();
         for id in new.into_iter().flatten() {
             is_complete &= self.examine(id, now, &is_known, &mut look);
         }
@@ -291,6 +291,14 @@ mod tests {
         }
     }
 
+    /// One that looked twice: at the start of the service, and for what had just been forked then.
+    fn settled(proc: &Proc, start: Instant) -> Discovery {
+        let mut discovery = Discovery::new(proc.0.path());
+        discovery.look(start - AGAIN[AGAIN.len() - 1], |_| false);
+        discovery.look(start, |_| false);
+        discovery
+    }
+
     fn found(look: &Look) -> Vec<u32> {
         look.found.iter().map(|found| found.process).collect()
     }
@@ -322,10 +330,9 @@ mod tests {
     #[test]
     fn a_process_that_executes_a_monitor_later_is_found_and_a_helper_is_lost() {
         let proc = Proc::new();
-        let mut discovery = Discovery::new(proc.0.path());
         let start = Instant::now();
+        let mut discovery = settled(&proc, start);
         let at = |ms| start + Duration::from_millis(ms);
-        discovery.look(start, |_| false);
         proc.process(101, "libvirtd", 101);
         proc.last(101);
         proc.process(103, "", 103);
@@ -367,12 +374,25 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_of_many_new_processes_is_found_soon_though_it_was_late() {
+    fn a_monitor_that_starts_with_the_service_is_found_soon() {
         let proc = Proc::new();
+        proc.process(99, "libvirtd", 99);
         let mut discovery = Discovery::new(proc.0.path());
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        discovery.look(start, |_| false);
+        assert_eq!(found(&discovery.look(start, |_| false)), [] as [u32; 0]);
+        // It had been forked, and executes the monitor after that look.
+        proc.process(99, QEMU, 99);
+        assert_eq!(found(&discovery.look(at(699), |_| false)), [] as [u32; 0]);
+        assert_eq!(found(&discovery.look(at(700), |_| false)), [99]);
+    }
+
+    #[test]
+    fn a_monitor_of_many_new_processes_is_found_soon_though_it_was_late() {
+        let proc = Proc::new();
+        let start = Instant::now();
+        let mut discovery = settled(&proc, start);
+        let at = |ms| start + Duration::from_millis(ms);
         // The last one has not executed its program when it is examined.
         let last = 101 + u32::try_from(YOUNG_COUNT_MAX).expect("few");
         (101..=last).for_each(|id| proc.process(id, "sh", id));
