@@ -6,12 +6,15 @@ exit: that of the command; 124 when it had not ended in time. What its processes
 then, and they are ended, 5 seconds later by force.
 environment:
   TIMES     a file that gets a line for each command, its seconds and its name
+  MEANWHILE a file: until it is there, the command has what everything else leaves of processor 0
+  CPU       a file that gets the processor time of the command, in whole seconds
   PACKAGES  a pattern: test programs of other packages are not run; with ! in front, those that match are not
 """
 
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -67,6 +70,38 @@ def end(running, processes):
             pass
 
 
+def become_meanwhile():
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    os.sched_setaffinity(0, {0})
+
+
+def become_usual(processes, processors):
+    give_up_priorities(processes)
+    for pid in processes:
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                os.sched_setaffinity(int(task.name), processors)
+            except OSError:
+                pass
+
+
+def wait(running, limit, meanwhile, processors):
+    """Waits for the end; the exit code."""
+    start = time.monotonic()
+    while meanwhile:
+        try:
+            return running.wait(1)
+        except subprocess.TimeoutExpired:
+            if os.path.exists(meanwhile):
+                # Twice: a process may be forking.
+                for _ in range(2):
+                    become_usual(tree(running.pid), processors)
+                meanwhile = None
+            elif time.monotonic() - start > limit:
+                raise
+    return running.wait(max(0, limit - (time.monotonic() - start)))
+
+
 def is_wanted():
     """Is this a test program of PACKAGES? Cargo names its package."""
     pattern, package = os.environ.get("PACKAGES"), os.environ.get("CARGO_PKG_NAME")
@@ -79,13 +114,18 @@ def main():
     if not is_wanted():
         return 0
     limit, command = float(sys.argv[1]), sys.argv[2:]
+    # Not for the commands that this one has run within limits of their own.
+    cpu, meanwhile = os.environ.pop("CPU", None), os.environ.pop("MEANWHILE", None)
+    if meanwhile and os.path.exists(meanwhile):
+        meanwhile = None
+    processors = os.sched_getaffinity(0)
     start = time.monotonic()
-    running = subprocess.Popen(command)
+    running = subprocess.Popen(command, preexec_fn=become_meanwhile if meanwhile else None)
     # Ctrl-C and the end of the gate reach the command, too: it decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: running.terminate())
     try:
-        code = running.wait(limit)
+        code = wait(running, limit, meanwhile, processors)
     except subprocess.TimeoutExpired:
         print(f"{' '.join(command)[:300]} has not ended after {limit:.0f} s:", file=sys.stderr)
         processes = tree(running.pid)
@@ -95,6 +135,9 @@ def main():
     if times := os.environ.get("TIMES"):
         with open(times, "a", encoding="utf-8") as file:
             file.write(f"{time.monotonic() - start:7.1f} s  {os.path.basename(command[0])}\n")
+    if cpu:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        pathlib.Path(cpu).write_text(f"{used.ru_utime + used.ru_stime:.0f}", encoding="utf-8")
     return code if code >= 0 else 128 - code
 
 

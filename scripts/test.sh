@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold, each step with its time; the summary comes last.
+# Everything that must hold, each step with its time and processor time; the summary comes last.
 #
 # usage: scripts/test.sh
 # exit: 0 every step passed or was skipped, 1 a step failed.
@@ -20,13 +20,14 @@ step() {
     local name=$1 code=0 start=$SECONDS verdict
     shift
     printf '\n== %s\n' "$name"
-    scripts/limit.py "${LIMIT_S:-900}" "$@" || code=$?
+    CPU="$work/cpu-$name" scripts/limit.py "${LIMIT_S:-900}" "$@" || code=$?
     case $code in
         0) verdict=passed ;;
         77) [ "$name" = "${PUNCTUAL_MAY_SKIP:-}" ] && verdict=missing || verdict=skipped ;;
         *) verdict=FAILED ;;
     esac
-    printf '%-8s %5d s  %s\n' "$verdict" $((SECONDS - start)) "$name" >>"$work/summary"
+    printf '%-8s %5d s %5d s  %s\n' "$verdict" $((SECONDS - start)) "$(cat "$work/cpu-$name")" "$name" \
+        >>"$work/summary"
 }
 
 # The same for a step that runs beside others: what it prints comes at its end, in one piece.
@@ -46,12 +47,18 @@ runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
 machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run))?'
 tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
     --locked --quiet --no-fail-fast)
-# The fuzz targets are built meanwhile with what these tests leave of processor 0: anything else that wants it
-# has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
-idle=(chrt --idle 0 taskset --cpu-list 0)
-LIMIT_S=2400 step_beside "building check-fuzz" "${idle[@]}" scripts/check-fuzz.sh --build &
-fuzz=$!
+# Meanwhile, what needs no second processor has what these tests leave of processor 0: anything else that wants
+# it has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
+{
+    export MEANWHILE="$work/machine-done" LIMIT_S=2400
+    step_beside "building check-fuzz" scripts/check-fuzz.sh --build
+    step_beside documentation env RUSTDOCFLAGS="-D warnings" \
+        cargo doc --workspace --all-features --no-deps --locked --quiet
+    step_beside check-analysis scripts/check-analysis.sh
+} &
+meanwhile=$!
 PACKAGES=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
+touch "$work/machine-done"
 # Most checks wait for a browser, Python or a download and take one processor at most; builds and the other
 # tests go on beside.
 PACKAGES=!$machine step_beside "other tests" "${tests[@]}" &
@@ -63,12 +70,8 @@ for check in scripts/check-*.sh; do
         */check-analysis.sh | */check-fuzz.sh | */check-report.sh) ;;
         *) step_beside "$(basename "$check" .sh)" "$check" ;;
     esac
-done &
-others=$!
-step_beside check-analysis scripts/check-analysis.sh
-step_beside documentation env RUSTDOCFLAGS="-D warnings" \
-    cargo doc --workspace --all-features --no-deps --locked --quiet
-wait "$fuzz" "$pure" "$browser" "$others"
+done
+wait "$meanwhile" "$pure" "$browser"
 step check-fuzz scripts/check-fuzz.sh
 
 printf '\nThe test programs that took longest:\n'
