@@ -47,8 +47,8 @@ runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
 machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run))?'
 tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
     --locked --quiet --no-fail-fast)
-# Meanwhile, what needs no second processor has what these tests leave of processor 0: anything else that wants
-# it has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
+# Meanwhile, what needs no second processor has what these tests leave of processor 0: anything else that
+# wants it has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
 {
     export MEANWHILE="$work/machine-done" LIMIT_S=2400
     step_beside "building check-fuzz" scripts/check-fuzz.sh --build
