@@ -46,10 +46,11 @@ pub(crate) enum Action {
     Add { process: u32, vcpus: Vec<WantedVcpu> },
 }
 
-/// Where the vCPUs of a class belong; `None` for a class that is not there, or has no pool.
-pub(crate) fn place_of(config: &ServiceConfig, class: &str) -> Option<Place> {
-    let class = config.classes.iter().find(|known| known.name == class)?;
-    Some(Place { pool: class.pool?, params: class.params.clone() })
+/// Where the vCPUs of a VM belong; `None` if its class is not there or has no pool, or if the adjustment is
+/// not possible, which the service has checked.
+pub(crate) fn place_of(config: &ServiceConfig, actor: &WantedActor) -> Option<Place> {
+    let class = config.class(&actor.class)?;
+    Some(Place { pool: class.pool?, params: config.adjusted(class, &actor.adjustment).ok()? })
 }
 
 /// What is to be done first; `None` when all is as it is wanted. Letting go comes first: it makes room.
@@ -62,7 +63,7 @@ pub(crate) fn next(
     let find = |process: u32| wanted.iter().find(|actor| id(actor.process) == process);
     for (&process, now) in held {
         let then = find(process).filter(|actor| actor.process == now.process);
-        let Some(then) = then.and_then(|actor| place_of(config, &actor.class)) else {
+        let Some(then) = then.and_then(|actor| place_of(config, actor)) else {
             return Some(Action::LetGo { process });
         };
         // The kernel schedules best effort, and a pool's policy all others.
@@ -90,7 +91,7 @@ pub(crate) fn next(
             }
             None if actor.vcpus.is_empty() => {}
             None => {
-                if let Some(place) = place_of(config, &actor.class) {
+                if let Some(place) = place_of(config, actor) {
                     return Some(Action::Hold { actor: actor.clone(), place });
                 }
             }
@@ -107,6 +108,7 @@ pub(crate) fn id(process: Identity) -> u32 {
 #[cfg(test)]
 mod tests {
     use punctual_model::file::{ConfigFile, parse_service};
+    use punctual_model::service::Adjustment;
 
     use super::*;
 
@@ -133,6 +135,7 @@ mod tests {
             process: identity(process),
             name: "vm".into(),
             class: class.into(),
+            adjustment: Adjustment::default(),
             vcpus: (0..vcpus).map(vcpu).collect(),
         }
     }
@@ -140,7 +143,7 @@ mod tests {
     fn held_as(actor: &WantedActor) -> HeldAs {
         HeldAs {
             process: actor.process,
-            place: place_of(&config(), &actor.class).expect("a place"),
+            place: place_of(&config(), actor).expect("a place"),
             vcpus: actor.vcpus.iter().map(|vcpu| (vcpu.number, vcpu.thread)).collect(),
         }
     }
@@ -186,6 +189,17 @@ mod tests {
         let then = [actor(5, "more", 3), actor(7, "relay", 1)];
         assert_eq!(settle(&then, &mut held), ["let go 6", "let go 7", "add 1 of 5", "hold 7 in 0"]);
         assert_eq!(settle(&[], &mut held), ["let go 5", "let go 7"]);
+    }
+
+    #[test]
+    fn an_adjusted_vm_stays_where_it_is_with_other_parameters() {
+        let mut held = BTreeMap::new();
+        let mut vms = [actor(5, "relay", 1), actor(6, "relay", 1)];
+        settle(&vms, &mut held);
+        vms[1].adjustment.budget_ns = Some(1_000_000);
+        assert_eq!(settle(&vms, &mut held), ["adjust 6 to Some(1000000)"]);
+        vms[1].adjustment = Adjustment::default();
+        assert_eq!(settle(&vms, &mut held), ["adjust 6 to Some(2000000)"]);
     }
 
     #[test]

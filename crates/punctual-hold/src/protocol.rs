@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use punctual_enforce::journal::Identity;
+use punctual_model::service::Adjustment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,9 @@ pub struct WantedActor {
     pub name: String,
     /// Its class, by name.
     pub class: String,
+    /// What it gets instead of what the class gives.
+    #[serde(default, skip_serializing_if = "Adjustment::is_empty")]
+    pub adjustment: Adjustment,
     /// The threads of its vCPUs that are there, by ascending number.
     pub vcpus: Vec<WantedVcpu>,
 }
@@ -236,7 +240,8 @@ mod tests {
     fn wanted(name: &str) -> Wanted {
         let process = Identity { id: 7, start_ticks: 9 };
         let vcpus = vec![WantedVcpu { number: 0, thread: process }];
-        let actor = WantedActor { process, name: name.into(), class: "c".into(), vcpus };
+        let (name, class, adjustment) = (name.into(), "c".into(), Adjustment::default());
+        let actor = WantedActor { process, name, class, adjustment, vcpus };
         let file = File { name: "host.toml".into(), text: "mode = \"enforce\"\n".into() };
         Wanted { files: vec![file], processors: 4, actors: vec![actor] }
     }

@@ -1,7 +1,9 @@
 //! What the service of a host is told by `/etc/punctual`: classes of VMs, and the pools that they name.
 
-use punctual_sched::UnitParams;
+use punctual_sched::{Duration, Instant, UnitParams};
+use serde::{Deserialize, Serialize};
 
+use crate::file::{DURATION_MAX, PERIOD_MIN};
 use crate::host::Pool;
 use crate::index::PoolIx;
 
@@ -39,6 +41,90 @@ pub struct Class {
     pub pool: Option<PoolIx>,
     /// The parameters of each vCPU: `budget`, `period`, `priority`, `best_effort`.
     pub params: UnitParams,
+}
+
+/// What a VM gets instead of what its class gives. What is `None` is as in the class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adjustment {
+    /// Processor time of each vCPU per period, in ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ns: Option<u64>,
+    /// Replenishment period, in ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
+    /// Fixed priority; a smaller number is more urgent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+}
+
+impl Adjustment {
+    /// Is all as in the class?
+    pub fn is_empty(&self) -> bool {
+        *self == Adjustment::default()
+    }
+
+    /// This one where it says something, elsewhere the other one.
+    pub fn over(self, other: Adjustment) -> Adjustment {
+        Adjustment {
+            budget_ns: self.budget_ns.or(other.budget_ns),
+            period_ns: self.period_ns.or(other.period_ns),
+            priority: self.priority.or(other.priority),
+        }
+    }
+}
+
+impl ServiceConfig {
+    /// The class of this name.
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.iter().find(|class| class.name == name)
+    }
+
+    /// The parameters of a vCPU of a class with an adjustment.
+    ///
+    /// # Errors
+    /// Why they are not possible, as a sentence about the VM without its beginning.
+    pub fn adjusted(&self, class: &Class, adjustment: &Adjustment) -> Result<UnitParams, String> {
+        let mut params = class.params.clone();
+        if adjustment.is_empty() {
+            return Ok(params);
+        }
+        if params.best_effort {
+            return Err(format!("class {} is best effort, which has no budget to adjust", class.name));
+        }
+        params.budget = adjustment.budget_ns.map(Duration::from_ns).or(params.budget);
+        params.period = adjustment.period_ns.map(Duration::from_ns).or(params.period);
+        params.priority = adjustment.priority.or(params.priority);
+        let (budget, period) = match (params.budget, params.period) {
+            (Some(budget), Some(period)) => (budget, period),
+            (None, None) => return self.accepted(class, params),
+            (Some(_), None) => return Err("a budget takes a period, and there is none".into()),
+            (None, Some(_)) => return Err("a period takes a budget, and there is none".into()),
+        };
+        if budget == Duration::ZERO {
+            return Err("a budget of 0 is none".into());
+        }
+        if period < PERIOD_MIN || period > DURATION_MAX {
+            return Err(format!("a period is from {PERIOD_MIN} to {DURATION_MAX}, not {period}"));
+        }
+        if budget > period {
+            return Err(format!("the budget, {budget}, is more than the period, {period}"));
+        }
+        self.accepted(class, params)
+    }
+
+    /// Has the policy of the class's pool check the parameters.
+    fn accepted(&self, class: &Class, params: UnitParams) -> Result<UnitParams, String> {
+        let Some(pool) = class.pool.map(|pool| &self.pools[pool.0]) else { return Ok(params) };
+        let (info, options) = (pool.policy.info, &pool.policy.options);
+        let built = info.build_for(pool.processors.len(), options, std::iter::once(&params));
+        let inserted = built
+            .map_err(|error| error.to_string())
+            .and_then(|mut policy| policy.insert(Instant::ZERO, &params).map_err(|error| error.to_string()));
+        match inserted {
+            Ok(_) => Ok(params),
+            Err(error) => Err(format!("policy {} of pool {} refuses that: {error}", info.name, pool.name)),
+        }
+    }
 }
 
 /// What tells that a VM belongs to a class.
@@ -93,6 +179,34 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adjustment_is_checked_as_a_class_is() {
+        use crate::file::{ConfigFile, parse_service};
+        let text = "[pool.rt]\nprocessors = [1]\npolicy = 'deferrable'\n\
+                    [class.a]\nmatch = [{ name = 'a' }]\nbudget = '2ms'\nperiod = '10ms'\npriority = 1\n\
+                    [class.b]\nmatch = [{ name = 'b' }]\nbest_effort = true\n";
+        let file = ConfigFile { name: "host.toml".into(), bytes: text.into() };
+        let config = parse_service(&[file], 4).expect("valid");
+        let adjusted = |class: &str, budget_ns, period_ns, priority| {
+            let adjustment = Adjustment { budget_ns, period_ns, priority };
+            config.adjusted(config.class(class).expect("there"), &adjustment)
+        };
+        let params = adjusted("a", Some(3_000_000), None, Some(7)).expect("possible");
+        let expected = (Some(Duration::from_ms(3)), Some(Duration::from_ms(10)), Some(7));
+        assert_eq!((params.budget, params.period, params.priority), expected);
+        assert!(adjusted("b", None, None, None).is_ok(), "it changes nothing");
+        for (class, budget_ns, period_ns, expected) in [
+            ("a", Some(11_000_000), None, "the budget, 11ms, is more than the period, 10ms"),
+            ("a", Some(0), None, "a budget of 0"),
+            ("a", Some(1), Some(10), "a period is from"),
+            ("a", Some(1), Some(u64::MAX), "a period is from"),
+            ("b", Some(1), None, "class b is best effort"),
+        ] {
+            let error = adjusted(class, budget_ns, period_ns, None).expect_err("impossible");
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 
     #[test]
     fn patterns_match_as_in_a_shell() {

@@ -14,6 +14,8 @@
 use std::time::Instant;
 
 use punctual_linux::vmm::Monitor;
+use punctual_model::service::Adjustment;
+use serde::{Deserialize, Serialize};
 
 use crate::sample::Threads;
 
@@ -95,6 +97,19 @@ pub struct Actor {
     pub(crate) class: Option<String>,
     /// Other classes that fit, by name.
     pub(crate) other_classes: Vec<String>,
+    /// What somebody asked for at the control interface.
+    pub(crate) wishes: Wishes,
+}
+
+/// What somebody asked for at the control interface, for as long as the VM's process runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wishes {
+    /// What the VM gets instead of what class and metadata say.
+    #[serde(default)]
+    pub adjustment: Adjustment,
+    /// Is it to be left alone?
+    #[serde(default)]
+    pub is_paused: bool,
 }
 
 /// What libvirt's files say of a VM beside its name.
@@ -102,8 +117,10 @@ pub struct Actor {
 pub struct Libvirt {
     /// The class in its metadata.
     pub class: Option<String>,
-    /// Attributes of its metadata that this version does not know.
-    pub unknown: Vec<String>,
+    /// What its metadata gives instead of what the class gives.
+    pub adjustment: Adjustment,
+    /// What is wrong with its metadata.
+    pub wrong: Vec<String>,
 }
 
 impl Actor {
@@ -114,6 +131,18 @@ impl Actor {
     /// The class to which it belongs, by name.
     pub fn class(&self) -> Option<&str> {
         self.class.as_deref()
+    }
+
+    /// What it is to get instead of what its class gives: by the control interface, else by its metadata.
+    /// [`Registry::params`](crate::registry::Registry::params) knows whether that is possible.
+    pub fn adjustment(&self) -> Adjustment {
+        let metadata = self.libvirt.as_ref().map(|libvirt| libvirt.adjustment).unwrap_or_default();
+        self.wishes.adjustment.over(metadata)
+    }
+
+    /// Is it to be left alone?
+    pub fn is_paused(&self) -> bool {
+        self.wishes.is_paused
     }
 
     /// Makes a step.

@@ -9,7 +9,7 @@ use punctual_model::guarantees::Verdict;
 use punctual_model::host::{Domain, Parent, PolicyChoice, Vcpu};
 use punctual_model::index::DomainIx;
 use punctual_model::live::Live;
-use punctual_model::service::{Class, ServiceConfig};
+use punctual_model::service::{Adjustment, Class, ServiceConfig};
 use punctual_sched::registry::{self, Options};
 use punctual_sched::{Duration, UnitParams, fixed_priority};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ pub struct Candidate {
     pub process: u32,
     /// Its class, by name.
     pub class: String,
+    /// What it gets instead of what the class gives; possible there.
+    pub adjustment: Adjustment,
     pub vcpus: u32,
 }
 
@@ -49,8 +51,11 @@ pub struct Admission {
 
 /// What would be if `more` VMs came to those that run.
 pub fn admit(config: &ServiceConfig, running: &[Candidate], more: &[Candidate]) -> Admission {
-    let before = unguaranteed(config, running);
-    let mut unguaranteed = unguaranteed(config, &[running, more].concat());
+    judge(&unguaranteed(config, running), unguaranteed(config, &[running, more].concat()))
+}
+
+/// The answer for what is not guaranteed then, given what is not `before`.
+fn judge(before: &[Unguaranteed], mut unguaranteed: Vec<Unguaranteed>) -> Admission {
     let was = |one: &Unguaranteed| {
         before.iter().any(|known| (known.process, known.vcpu) == (one.process, one.vcpu))
     };
@@ -59,6 +64,15 @@ pub fn admit(config: &ServiceConfig, running: &[Candidate], more: &[Candidate]) 
     }
     let is_guaranteed = unguaranteed.iter().all(|one| !one.is_new);
     Admission { is_guaranteed, unguaranteed }
+}
+
+/// What would be if one of the `running` VMs got other parameters: the vCPUs that lose their guarantee by
+/// that are new.
+pub fn adjust(config: &ServiceConfig, running: &[Candidate], process: u32, to: Adjustment) -> Admission {
+    let before = unguaranteed(config, running);
+    let mut then = running.to_vec();
+    then.iter_mut().filter(|vm| vm.process == process).for_each(|vm| vm.adjustment = to);
+    judge(&before, unguaranteed(config, &then))
 }
 
 /// Those of the `vms` that can be held with all budgets guaranteed, by their processes: those of `before`
@@ -128,9 +142,10 @@ fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, u32)>) 
     for (vm, candidate) in vms.iter().enumerate() {
         let Some(class) = classes.get(candidate.class.as_str()) else { continue };
         let Some(pool) = class.pool else { continue };
+        let Ok(params) = config.adjusted(class, &candidate.adjustment) else { continue };
         let (domain, first) = (DomainIx(host.domains.len()), host.vcpus.len());
         for vcpu in 0..candidate.vcpus {
-            let params = UnitParams { vm: None, ..class.params.clone() };
+            let params = UnitParams { vm: None, ..params.clone() };
             host.vcpus.push(Vcpu { name: format!("{vm}.{vcpu}"), domain, params });
             owners.push((vm, vcpu));
         }
@@ -158,7 +173,8 @@ mod tests {
     }
 
     fn vm(name: &str, process: u32, class: &str, vcpus: u32) -> Candidate {
-        Candidate { name: name.into(), process, class: class.into(), vcpus }
+        let adjustment = Adjustment::default();
+        Candidate { name: name.into(), process, class: class.into(), adjustment, vcpus }
     }
 
     const FILE: &str = "\
@@ -192,6 +208,16 @@ mod tests {
         for running in [[vm("r2", 51, "relay", 0), relay.clone()], [relay, vm("r2", 51, "relay", 0)]] {
             assert_eq!(unguaranteed(&config, &running), []);
         }
+    }
+
+    #[test]
+    fn another_budget_is_judged_as_another_vm_is() {
+        let config = config(FILE);
+        let running = [vm("r1", 50, "relay", 1), vm("p1", 51, "plc", 1)];
+        let budget = |budget_ns| Adjustment { budget_ns: Some(budget_ns), ..Adjustment::default() };
+        assert!(adjust(&config, &running, 50, budget(4_000_000)).is_guaranteed);
+        let Admission { is_guaranteed, unguaranteed } = adjust(&config, &running, 50, budget(9_500_000));
+        assert!(!is_guaranteed && unguaranteed.iter().any(|one| one.process == 51), "{unguaranteed:?}");
     }
 
     #[test]

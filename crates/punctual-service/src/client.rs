@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use punctual_model::service::Adjustment;
 use punctual_model::text::printable_lines;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -50,6 +51,11 @@ fn refusal(name: &str, parameters: &Value) -> String {
                 "the configuration is refused, the one before stays:\n{}",
                 printable_lines(&text("report"))
             )
+        }
+        Some("NoClass") => format!("VM `{}` belongs to no class", text("name")),
+        Some("NotPossible") => format!("that is not possible: {}", text("reason")),
+        Some("NotGuaranteed") => {
+            "budgets would not be guaranteed, and the configuration says admission = \"strict\"".into()
         }
         Some("NotPermitted") => "only root may do that".into(),
         _ => format!("the service refused: {name}"),
@@ -106,8 +112,7 @@ impl Client {
     /// # Errors
     /// There is none, or there are several.
     pub fn describe(&mut self, name: &str) -> Result<ActorView, ClientError> {
-        let parameters = json!({ "name": name });
-        field(self.call("Describe", parameters.as_object().cloned().unwrap_or_default())?, "actor")
+        field(self.call("Describe", named(name))?, "actor")
     }
 
     /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?
@@ -117,6 +122,43 @@ impl Client {
     pub fn admit(&mut self, class: &str, count: u32, vcpus: u32) -> Result<Admission, ClientError> {
         let parameters = json!({ "class": class, "count": count, "vcpus": vcpus });
         field(self.call("Admit", parameters.as_object().cloned().unwrap_or_default())?, "admission")
+    }
+
+    /// Gives a VM other parameters than its class does; then whose budgets are not guaranteed.
+    ///
+    /// # Errors
+    /// There is no such VM, it belongs to no class, its pool refuses them, or budgets must be guaranteed and
+    /// would not.
+    pub fn adjust(&mut self, name: &str, to: &Adjustment) -> Result<Admission, ClientError> {
+        let mut parameters = named(name);
+        if let Ok(Value::Object(to)) = serde_json::to_value(to) {
+            parameters.extend(to);
+        }
+        field(self.call("Adjust", parameters)?, "admission")
+    }
+
+    /// Leaves a VM alone until it is resumed.
+    ///
+    /// # Errors
+    /// There is no such VM, or this user may not do that.
+    pub fn pause(&mut self, name: &str) -> Result<(), ClientError> {
+        self.call("Pause", named(name)).map(drop)
+    }
+
+    /// See [`Client::pause`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resume(&mut self, name: &str) -> Result<(), ClientError> {
+        self.call("Resume", named(name)).map(drop)
+    }
+
+    /// Forgets what a VM was adjusted to, and that it was paused.
+    ///
+    /// # Errors
+    /// As [`Client::pause`].
+    pub fn restore(&mut self, name: &str) -> Result<(), ClientError> {
+        self.call("Restore", named(name)).map(drop)
     }
 
     /// Lets the service read its configuration again; then how many classes and pools it has.
@@ -154,6 +196,10 @@ impl Client {
             None => Ok(reply),
         }
     }
+}
+
+fn named(name: &str) -> Map<String, Value> {
+    Map::from_iter([("name".to_owned(), name.into())])
 }
 
 fn field<T: DeserializeOwned>(mut parameters: Value, name: &str) -> Result<T, ClientError> {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use punctual_hold::protocol::{EventKind, File, HeldActor, Report, Wanted};
 use punctual_model::file::ConfigFile;
-use punctual_model::service::Mode;
+use punctual_model::service::{Adjustment, Mode};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use crate::actor::{Actor, State};
+use crate::actor::{Actor, State, Wishes};
 use crate::admission::{self, Candidate, Unguaranteed};
 use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
@@ -20,6 +20,7 @@ use crate::log::{Entry, Kind};
 use crate::registry::Registry;
 use crate::varlink::server::{Answers, Failure};
 use crate::view::{self, ActorView, HostView, PoolView, Warning};
+use crate::wishes::Store;
 
 /// A warning is logged again when it was absent for this long.
 const WARNING_REST: Duration = Duration::from_secs(60);
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     processors: usize,
     started_us: u64,
     pub(crate) registry: Registry,
+    store: Store,
     discovery: Discovery,
     /// Why the last reload was refused.
     reload_error: Option<String>,
@@ -61,16 +63,24 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(configuration: PathBuf, processors: usize, loaded: Loaded, owners: Vec<u32>) -> Core {
+    /// `directory`: the runtime directory of the service.
+    pub(crate) fn new(
+        configuration: PathBuf,
+        directory: &Path,
+        processors: usize,
+        loaded: Loaded,
+        owners: Vec<u32>,
+    ) -> Core {
         let Loaded { config, files } = loaded;
         let proc = Path::new("/proc");
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Core {
+        let mut core = Core {
             proc: proc.to_owned(),
             configuration,
             processors,
             started_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
             registry: Registry::new(proc, config, owners),
+            store: Store::new(directory),
             discovery: Discovery::new(proc),
             reload_error: None,
             files,
@@ -81,7 +91,14 @@ impl Core {
             clients: (0, 0),
             entries: Vec::new(),
             warned: BTreeMap::new(),
+        };
+        match core.store.load() {
+            Ok(wishes) => core.registry.keep(wishes),
+            Err(error) => {
+                core.say(Kind::Warning, format!("what VMs were adjusted to before is lost: {error}"));
+            }
         }
+        core
     }
 
     pub(crate) fn take_entries(&mut self) -> Vec<Entry> {
@@ -239,7 +256,18 @@ impl Core {
     }
 
     pub(crate) fn release(&mut self, process: u32) {
+        let had_wishes = self.registry.get(process).is_some_and(|actor| actor.wishes != Wishes::default());
         self.entries.extend(self.registry.release(process));
+        if had_wishes {
+            self.save_wishes();
+        }
+    }
+
+    /// Keeps what somebody asked for, for a service that comes after this one.
+    fn save_wishes(&mut self) {
+        if let Err(error) = self.store.save(&self.registry.wishes()) {
+            self.say(Kind::Warning, format!("a restart of the service will forget changes of VMs: {error}"));
+        }
     }
 
     /// Reads all counters, and logs warnings that are new.
@@ -298,6 +326,39 @@ impl Core {
         }
     }
 
+    /// The only VM with this name or process.
+    fn find(&self, name: &str) -> Result<&Actor, Failure> {
+        match &self.registry.find(name)[..] {
+            [] => Err(Failure::own("NoSuchActor", json!({ "name": name }))),
+            [one] => Ok(one),
+            several => {
+                let processes: Vec<u32> = several.iter().map(|actor| actor.process).collect();
+                Err(Failure::own("AmbiguousName", json!({ "name": name, "processes": processes })))
+            }
+        }
+    }
+
+    /// Changes what somebody asked for, and keeps that for a service that comes after this one.
+    fn wish(&mut self, name: &str, kind: Kind, change: impl FnOnce(&mut Wishes)) -> Result<(), Failure> {
+        let actor = self.find(name)?;
+        let (process, mut wishes) = (actor.process, actor.wishes);
+        let (name, class) = (actor.name.clone(), actor.class().map(str::to_owned));
+        change(&mut wishes);
+        if wishes == actor.wishes {
+            return Ok(());
+        }
+        self.registry.wish(process, wishes);
+        let text = match kind {
+            Kind::Adjusted => format!("VM {name} is adjusted: {}", view::adjustment(&wishes.adjustment)),
+            Kind::Paused => format!("VM {name} is to be left alone"),
+            Kind::Resumed => format!("VM {name} is to be held again"),
+            _ => format!("VM {name} gets what its class says again"),
+        };
+        self.entries.push(Entry { kind, text, actor: Some((name, process)), class });
+        self.save_wishes();
+        Ok(())
+    }
+
     /// Finds out whose budgets are guaranteed, if other VMs run than the last time.
     fn judge(&mut self) {
         let candidates = self.registry.candidates();
@@ -312,7 +373,7 @@ impl Core {
         let of_actor = self.judged.1.iter().filter(|one| one.process == actor.process);
         let text = |one: &Unguaranteed| format!("vCPU {}: not guaranteed: {}", one.vcpu, one.reason);
         let lost = of_actor.map(|one| Warning { kind: "admission".into(), text: text(one) });
-        view::warnings(self.registry.config(), actor).into_iter().chain(lost).collect()
+        view::warnings(&self.registry, actor).into_iter().chain(lost).collect()
     }
 
     fn view(&self, actor: &Actor) -> ActorView {
@@ -320,7 +381,9 @@ impl Core {
         let mut view = view::actor(&self.proc, &self.registry, actor, held);
         view.warnings = self.warnings(actor);
         let refused = self.chosen.refused.get(&actor.process);
-        view.not_held = view.not_held.or_else(|| refused.filter(|_| self.enforces()).cloned());
+        let paused = (actor.is_paused() && actor.class().is_some()).then(|| PAUSED.to_owned());
+        let reason = paused.or(view.not_held).or_else(|| refused.cloned());
+        view.not_held = reason.filter(|_| self.enforces());
         view
     }
 
@@ -357,6 +420,9 @@ impl Core {
     }
 }
 
+/// Why a VM is not held that is to be left alone.
+const PAUSED: &str = "it is paused; `punctual resume` lets it be held again";
+
 fn kind_of(kind: EventKind) -> Kind {
     match kind {
         EventKind::Held => Kind::Held,
@@ -392,22 +458,52 @@ impl Answers for Core {
     }
 
     fn describe(&self, name: &str) -> Result<Value, Failure> {
-        match &self.registry.find(name)[..] {
-            [] => Err(Failure::own("NoSuchActor", json!({ "name": name }))),
-            [one] => Ok(json!(self.view(one))),
-            several => {
-                let processes: Vec<u32> = several.iter().map(|actor| actor.process).collect();
-                Err(Failure::own("AmbiguousName", json!({ "name": name, "processes": processes })))
-            }
+        Ok(json!(self.view(self.find(name)?)))
+    }
+
+    fn adjust(&mut self, name: &str, to: Adjustment) -> Result<Value, Failure> {
+        let actor = self.find(name)?;
+        let config = self.registry.config();
+        let Some(class) = actor.class().and_then(|class| config.class(class)) else {
+            return Err(Failure::own("NoClass", json!({ "name": actor.name })));
+        };
+        let adjustment = to.over(actor.adjustment());
+        if let Err(reason) = config.adjusted(class, &adjustment) {
+            return Err(Failure::own("NotPossible", json!({ "reason": reason })));
         }
+        let candidates = self.registry.candidates();
+        let admission = admission::adjust(config, &candidates, actor.process, adjustment);
+        if config.is_strict && !admission.is_guaranteed {
+            return Err(Failure::own("NotGuaranteed", json!({ "admission": admission })));
+        }
+        self.wish(name, Kind::Adjusted, |wishes| wishes.adjustment = to.over(wishes.adjustment))?;
+        Ok(json!(admission))
+    }
+
+    fn pause(&mut self, name: &str) -> Result<(), Failure> {
+        self.wish(name, Kind::Paused, |wishes| wishes.is_paused = true)
+    }
+
+    fn resume(&mut self, name: &str) -> Result<(), Failure> {
+        self.wish(name, Kind::Resumed, |wishes| wishes.is_paused = false)
+    }
+
+    fn restore(&mut self, name: &str) -> Result<(), Failure> {
+        self.wish(name, Kind::Restored, |wishes| *wishes = Wishes::default())
     }
 
     fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure> {
         let config = self.registry.config();
-        if !config.classes.iter().any(|known| known.name == class) {
+        if config.class(class).is_none() {
             return Err(Failure::own("NoSuchClass", json!({ "name": class })));
         }
-        let one = Candidate { name: class.to_owned(), process: 0, class: class.to_owned(), vcpus };
+        let one = Candidate {
+            name: class.to_owned(),
+            process: 0,
+            class: class.to_owned(),
+            adjustment: Adjustment::default(),
+            vcpus,
+        };
         let more = vec![one; count as usize];
         Ok(json!(admission::admit(config, &self.registry.candidates(), &more)))
     }

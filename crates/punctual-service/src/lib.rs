@@ -31,3 +31,4 @@ pub mod sample;
 pub mod service;
 pub mod varlink;
 pub mod view;
+mod wishes;

@@ -6,10 +6,13 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use punctual_model::file::parse_duration;
+use punctual_sched::UnitParams;
+
 use crate::actor::Libvirt;
 
 /// The namespace of Punctual's element in a domain's `metadata`:
-/// `<punctual:actor xmlns:punctual="urn:punctual:actor:1" class="relay"/>`.
+/// `<punctual:actor xmlns:punctual="urn:punctual:actor:1" class="relay" budget="450us"/>`.
 pub const NAMESPACE: &str = "urn:punctual:actor:1";
 
 /// A file is at most this long. Those of VMs with many devices have about 100 KiB.
@@ -49,7 +52,22 @@ pub fn parse(text: &str) -> Option<Running> {
     for attribute in actor.iter().flat_map(|actor| actor.attributes()) {
         match attribute.name() {
             "class" => libvirt.class = Some(attribute.value().to_owned()),
-            other => libvirt.unknown.push(other.to_owned()),
+            UnitParams::BUDGET => libvirt.adjustment.budget_ns = time(attribute, &mut libvirt.wrong),
+            UnitParams::PERIOD => libvirt.adjustment.period_ns = time(attribute, &mut libvirt.wrong),
+            UnitParams::PRIORITY => match attribute.value().parse() {
+                Ok(priority) => libvirt.adjustment.priority = Some(priority),
+                Err(_) => libvirt.wrong.push(format!(
+                    "priority=\"{}\": expected a number from 0 to {}",
+                    attribute.value(),
+                    u32::MAX
+                )),
+            },
+            other => libvirt.wrong.push(format!(
+                "{other}=...: expected one of class, {}, {}, {}",
+                UnitParams::BUDGET,
+                UnitParams::PERIOD,
+                UnitParams::PRIORITY
+            )),
         }
     }
     Some(Running {
@@ -58,6 +76,17 @@ pub fn parse(text: &str) -> Option<Running> {
         uuid: child(domain, "uuid").map(|uuid| uuid.to_ascii_lowercase()),
         libvirt,
     })
+}
+
+/// The time of an attribute in ns; says what is wrong with it.
+fn time(attribute: roxmltree::Attribute<'_, '_>, wrong: &mut Vec<String>) -> Option<u64> {
+    match parse_duration(attribute.value()) {
+        Ok(time) => Some(time.as_ns()),
+        Err(expected) => {
+            wrong.push(format!("{}=\"{}\": expected {expected}", attribute.name(), attribute.value()));
+            None
+        }
+    }
 }
 
 /// Reads a file of the directory. It counts when it is a plain file of one of `owners`.
@@ -85,6 +114,8 @@ pub fn is_status(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use punctual_model::service::Adjustment;
+
     use super::*;
 
     const STATUS: &str = "<!-- WARNING: THIS IS AN AUTO-GENERATED FILE. -->
@@ -106,8 +137,19 @@ mod tests {
         let running = parse(STATUS).expect("a status");
         assert_eq!((running.process, running.name.as_str()), (4711, "relay & more"));
         assert_eq!(running.uuid.as_deref(), Some("c7a5fdbd-cdaf-9455-926a-d65c16db1809"));
-        let libvirt = Libvirt { class: Some("relay".into()), unknown: vec!["budget".into()] };
-        assert_eq!(running.libvirt, libvirt);
+        let adjustment = Adjustment { budget_ns: Some(450_000), ..Adjustment::default() };
+        assert_eq!(running.libvirt, Libvirt { class: Some("relay".into()), adjustment, wrong: Vec::new() });
+        let wrong = STATUS.replace("budget='450us'", "budget='450' period='1ms' priority='-1' cpus='3'");
+        let libvirt = parse(&wrong).expect("a status").libvirt;
+        assert_eq!(libvirt.adjustment, Adjustment { period_ns: Some(1_000_000), ..Adjustment::default() });
+        assert_eq!(
+            libvirt.wrong,
+            [
+                "budget=\"450\": expected a duration with its unit, for example \"450ms\"",
+                "priority=\"-1\": expected a number from 0 to 4294967295",
+                "cpus=...: expected one of class, budget, period, priority"
+            ]
+        );
         let plain = STATUS.replace("urn:punctual:actor:1", "urn:somebody");
         assert_eq!(parse(&plain).expect("a status").libvirt, Libvirt::default());
     }

@@ -24,6 +24,10 @@ pub enum Kind {
     NotHeld,
     PutBack,
     GivenUp,
+    Adjusted,
+    Paused,
+    Resumed,
+    Restored,
     Reloaded,
     ReloadRefused,
     Warning,
@@ -31,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Started,
         Kind::Seen,
         Kind::Matched,
@@ -42,6 +46,10 @@ impl Kind {
         Kind::NotHeld,
         Kind::PutBack,
         Kind::GivenUp,
+        Kind::Adjusted,
+        Kind::Paused,
+        Kind::Resumed,
+        Kind::Restored,
         Kind::Reloaded,
         Kind::ReloadRefused,
         Kind::Warning,
@@ -61,6 +69,10 @@ impl Kind {
             Kind::NotHeld => "not-held",
             Kind::PutBack => "put-back",
             Kind::GivenUp => "given-up",
+            Kind::Adjusted => "adjusted",
+            Kind::Paused => "paused",
+            Kind::Resumed => "resumed",
+            Kind::Restored => "restored",
             Kind::Reloaded => "reloaded",
             Kind::ReloadRefused => "reload-refused",
             Kind::Warning => "warning",
@@ -81,6 +93,10 @@ impl Kind {
             Kind::NotHeld => "3369bf49bf244e96b5cf8bd5e2ad7988",
             Kind::PutBack => "3618b6b6e4014ebeb68d69527d6c2063",
             Kind::GivenUp => "5f5f951775da4bddbdabda0e4e8e5cbf",
+            Kind::Adjusted => "27d7e6af63484621866728e987d284f4",
+            Kind::Paused => "8881014b55bc4c96a54a7d390c413bff",
+            Kind::Resumed => "8305014d83d24f2ea3815386c324af58",
+            Kind::Restored => "2b352cd732834aadb565cd094922a239",
             Kind::Reloaded => "102a254d260243e8947b6fb6981f95db",
             Kind::ReloadRefused => "00eef034dca84ec0a359c263459b31d4",
             Kind::Warning => "21fd538477e64b83ad5282b412880ccc",

@@ -10,9 +10,10 @@ use punctual_enforce::journal::Identity;
 use punctual_hold::protocol::{WantedActor, WantedVcpu};
 use punctual_linux::os::proc::parse_stat;
 use punctual_linux::vmm::{self, Monitor, Role, VmProcess};
-use punctual_model::service::ServiceConfig;
+use punctual_model::service::{Adjustment, ServiceConfig};
+use punctual_sched::UnitParams;
 
-use crate::actor::{Actor, State, Step};
+use crate::actor::{Actor, State, Step, Wishes};
 use crate::admission::Candidate;
 use crate::classes;
 use crate::discovery::{Found, unit_of};
@@ -35,13 +36,69 @@ pub struct Registry {
     released: u64,
     /// Has a VM come, gone or got another class since that was asked?
     has_changed: bool,
+    /// Wishes for VMs that have not been seen yet, from before the service started.
+    kept: Vec<(Identity, Wishes)>,
 }
 
 impl Registry {
     /// Without actors. `owners` are users whose VMs are believed ([`vmm::trusted_owners`]).
     pub fn new(proc: &Path, config: ServiceConfig, owners: Vec<u32>) -> Registry {
         let proc = proc.to_owned();
-        Registry { proc, config, owners, actors: BTreeMap::new(), seen: 0, released: 0, has_changed: true }
+        Registry {
+            proc,
+            config,
+            owners,
+            actors: BTreeMap::new(),
+            seen: 0,
+            released: 0,
+            has_changed: true,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Wishes that the service before this one had; they count for the same processes.
+    pub fn keep(&mut self, wishes: Vec<(Identity, Wishes)>) {
+        self.kept = wishes;
+    }
+
+    /// All wishes, for the next service.
+    pub fn wishes(&self) -> Vec<(Identity, Wishes)> {
+        let of_actor = |actor: &Actor| {
+            let id = i32::try_from(actor.process).ok()?;
+            let process = Identity { id, start_ticks: actor.start_ticks };
+            (actor.wishes != Wishes::default()).then_some((process, actor.wishes))
+        };
+        let is_unseen = |(process, _): &&(Identity, Wishes)| {
+            !u32::try_from(process.id).is_ok_and(|id| self.actors.contains_key(&id)) && process.is_alive()
+        };
+        self.actors.values().filter_map(of_actor).chain(self.kept.iter().filter(is_unseen).copied()).collect()
+    }
+
+    /// Sets what somebody asked for. A VM that is not known changes nothing.
+    pub fn wish(&mut self, process: u32, wishes: Wishes) {
+        if let Some(actor) = self.actors.get_mut(&process)
+            && actor.wishes != wishes
+        {
+            actor.wishes = wishes;
+            self.has_changed = true;
+        }
+    }
+
+    /// The parameters of the vCPUs of a VM of a class, and what makes them other than the class's. An
+    /// adjustment that is not possible changes nothing.
+    pub fn params(&self, actor: &Actor) -> Option<(UnitParams, Adjustment)> {
+        let class = self.config.class(actor.class()?)?;
+        let adjustment = actor.adjustment();
+        Some(match self.config.adjusted(class, &adjustment) {
+            Ok(params) => (params, adjustment),
+            Err(_) => (class.params.clone(), Adjustment::default()),
+        })
+    }
+
+    /// Why what was asked for, or what the metadata says, is not possible.
+    pub fn refused(&self, actor: &Actor) -> Option<String> {
+        let class = self.config.class(actor.class()?)?;
+        self.config.adjusted(class, &actor.adjustment()).err()
     }
 
     pub fn config(&self) -> &ServiceConfig {
@@ -121,6 +178,8 @@ impl Registry {
             if actor.libvirt != libvirt {
                 actor.libvirt = libvirt;
                 actor.is_trusted = true;
+                // Its metadata may give another budget in the same class.
+                self.has_changed = true;
                 entries.extend(self.match_one(process));
             }
         }
@@ -161,9 +220,7 @@ impl Registry {
 
     /// The VMs that are to be held: those that belong to a class with a pool.
     pub fn wanted(&self) -> Vec<WantedActor> {
-        let has_pool = |class: &&str| {
-            self.config.classes.iter().any(|known| known.name == **class && known.pool.is_some())
-        };
+        let has_pool = |class: &&str| self.config.class(class).is_some_and(|class| class.pool.is_some());
         let vcpu = |one: &Sampled| match one.thread.role {
             Role::Vcpu(number) => {
                 let thread = Identity::of(i32::try_from(one.thread.tid).ok()?).ok()?;
@@ -172,24 +229,28 @@ impl Registry {
             _ => None,
         };
         let wanted = |actor: &Actor| {
-            let class = actor.class().filter(has_pool)?;
+            let class = actor.class().filter(has_pool).filter(|_| !actor.is_paused())?;
+            let adjustment = self.params(actor)?.1;
             let mut vcpus: Vec<WantedVcpu> = actor.threads.list().iter().filter_map(vcpu).collect();
             vcpus.sort_by_key(|vcpu| vcpu.number);
             vcpus.dedup_by_key(|vcpu| vcpu.number);
             let id = i32::try_from(actor.process).ok()?;
             let process = Identity { id, start_ticks: actor.start_ticks };
-            Some(WantedActor { process, name: actor.name.clone(), class: class.to_owned(), vcpus })
+            let (name, class) = (actor.name.clone(), class.to_owned());
+            Some(WantedActor { process, name, class, adjustment, vcpus })
         };
         self.actors.values().filter_map(wanted).collect()
     }
 
-    /// The VMs that belong to a class, as far as their budgets are concerned.
+    /// The VMs that belong to a class and are not to be left alone, as far as their budgets are concerned.
     pub fn candidates(&self) -> Vec<Candidate> {
         let candidate = |actor: &Actor| {
-            let class = actor.class()?.to_owned();
+            let class = actor.class().filter(|_| !actor.is_paused())?.to_owned();
+            let adjustment = self.params(actor)?.1;
             let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
             let vcpus = u32::try_from(vcpus.count()).unwrap_or(u32::MAX);
-            Some(Candidate { name: actor.name.clone(), process: actor.process, class, vcpus })
+            let (name, process) = (actor.name.clone(), actor.process);
+            Some(Candidate { name, process, class, adjustment, vcpus })
         };
         self.actors.values().filter_map(candidate).collect()
     }
@@ -238,6 +299,8 @@ impl Registry {
         let directory = self.proc.join(process.to_string());
         let owner = fs::metadata(&directory).ok()?.uid();
         let cgroup = fs::read_to_string(directory.join("cgroup")).unwrap_or_default();
+        let identity = i32::try_from(process).ok().map(|id| Identity { id, start_ticks });
+        let kept = self.kept.iter().find(|(of, _)| Some(*of) == identity);
         let name = vm.name.unwrap_or_else(|| format!("{}-{process}", vm.monitor.name()));
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Some(Actor {
@@ -256,6 +319,7 @@ impl Registry {
             state: State::Seen,
             class: None,
             other_classes: Vec::new(),
+            wishes: kept.map(|(_, wishes)| *wishes).unwrap_or_default(),
         })
     }
 
@@ -314,7 +378,7 @@ mod tests {
         }
 
         fn libvirt(&mut self, process: u32, name: &str, class: Option<&str>) -> Vec<Kind> {
-            let libvirt = Libvirt { class: class.map(str::to_owned), unknown: Vec::new() };
+            let libvirt = Libvirt { class: class.map(str::to_owned), ..Libvirt::default() };
             let running = Running { process, name: name.into(), uuid: Some("c7".into()), libvirt };
             kinds(&self.registry.take_libvirt(running, Instant::now()))
         }

@@ -130,7 +130,7 @@ impl Service {
         descriptors.add(&libvirt.inotify, Token::Libvirt)?;
         server.register(&descriptors)?;
         let owners = vmm::trusted_owners(Path::new("/etc/passwd"));
-        let core = Core::new(options.config.clone(), processors, loaded, owners);
+        let core = Core::new(options.config.clone(), &directory, processors, loaded, owners);
         let processes = BTreeMap::new();
         let mut service = Service {
             core,

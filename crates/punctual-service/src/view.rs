@@ -7,7 +7,8 @@ use punctual_hold::protocol::{HeldActor, HeldVcpu};
 use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
 use punctual_linux::os::sched;
 use punctual_linux::vmm::Role;
-use punctual_model::service::{Class, ServiceConfig};
+use punctual_model::service::{Adjustment, Class, ServiceConfig};
+use punctual_sched::{Duration, UnitParams};
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, State};
@@ -77,6 +78,12 @@ pub struct ActorView {
     pub seen_us: u64,
     pub threads: Vec<Thread>,
     pub roles: Vec<RoleTotal>,
+    /// What it gets instead of what its class gives.
+    #[serde(default, skip_serializing_if = "Adjustment::is_empty")]
+    pub adjustment: Adjustment,
+    /// Is it to be left alone?
+    #[serde(default)]
+    pub is_paused: bool,
     /// Why it is not held although it is to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_held: Option<String>,
@@ -195,9 +202,11 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
         seen_us: actor.seen_realtime_us,
         threads,
         roles: roles.into_iter().filter(|role| role.threads > 0 || role.run_ns > 0).collect(),
+        adjustment: registry.params(actor).map(|(_, adjustment)| adjustment).unwrap_or_default(),
+        is_paused: actor.is_paused(),
         not_held: held.and_then(|held| held.not_held.clone()),
         budgets: held.map(|held| held.vcpus.clone()).unwrap_or_default(),
-        warnings: warnings(registry.config(), actor),
+        warnings: warnings(registry, actor),
     }
 }
 
@@ -235,13 +244,24 @@ fn pool_name(config: &ServiceConfig, class: &Class) -> Option<String> {
 }
 
 /// Budget / period.
-fn share_of(class: &Class) -> Option<f64> {
-    let (budget, period) = (class.params.budget?.as_ns(), class.params.period?.as_ns());
+fn share_of(params: &UnitParams) -> Option<f64> {
+    let (budget, period) = (params.budget?.as_ns(), params.period?.as_ns());
     Some(budget as f64 / period.max(1) as f64)
 }
 
+/// An adjustment for people: "budget 450us, priority 2".
+pub fn adjustment(adjustment: &Adjustment) -> String {
+    let time = |ns: Option<u64>, what: &str| ns.map(|ns| format!("{what} {}", Duration::from_ns(ns)));
+    let parts = [
+        time(adjustment.budget_ns, UnitParams::BUDGET),
+        time(adjustment.period_ns, UnitParams::PERIOD),
+        adjustment.priority.map(|priority| format!("{} {priority}", UnitParams::PRIORITY)),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
 /// What the operator should know of an actor.
-pub fn warnings(config: &ServiceConfig, actor: &Actor) -> Vec<Warning> {
+pub fn warnings(registry: &Registry, actor: &Actor) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |kind: &str, text: String| warnings.push(Warning { kind: kind.into(), text });
     if !actor.is_trusted {
@@ -250,8 +270,8 @@ pub fn warnings(config: &ServiceConfig, actor: &Actor) -> Vec<Warning> {
         warn("owner", text);
     }
     if let Some(libvirt) = &actor.libvirt {
-        if !libvirt.unknown.is_empty() {
-            warn("metadata", format!("its metadata has unknown attributes: {}", libvirt.unknown.join(", ")));
+        for wrong in &libvirt.wrong {
+            warn("metadata", format!("its metadata: {wrong}"));
         }
         if let (Some(class), None) = (&libvirt.class, actor.class()) {
             warn("metadata", format!("its metadata names class `{class}`, which no class matches"));
@@ -261,16 +281,20 @@ pub fn warnings(config: &ServiceConfig, actor: &Actor) -> Vec<Warning> {
         let others = actor.other_classes.join(", ");
         warn("classes", format!("class {class} is the first that fits; {others} fits as well"));
     }
-    // One that is held runs no more than its budget.
-    let is_held = actor.state() == State::Held;
-    if let Some(given) = class_of(config, actor).and_then(share_of).filter(|_| !is_held) {
+    if let Some(refused) = registry.refused(actor) {
+        warn("adjustment", format!("it gets what its class gives, not what it was adjusted to: {refused}"));
+    }
+    // One that is held runs no more than its budget, and one that is left alone may.
+    let is_free = actor.state() == State::Held || actor.is_paused();
+    let given = registry.params(actor).and_then(|(params, _)| share_of(&params));
+    if let Some(given) = given.filter(|_| !is_free) {
         for one in actor.threads.list() {
             if let (Role::Vcpu(number), Some(average)) = (one.thread.role, one.average)
                 && average > given
             {
                 let [average, given] = [average, given].map(|share| share * 100.0);
                 let text =
-                    format!("vCPU {number} runs {average:.1} % of a processor, its class gives {given:.1} %");
+                    format!("vCPU {number} runs {average:.1} % of a processor, its budget is {given:.1} %");
                 warn("budget", text);
             }
         }
@@ -299,10 +323,13 @@ pub fn pools(registry: &Registry) -> Vec<PoolView> {
     let config = registry.config();
     let asked = |index: usize| {
         let of_actor = |actor: &Actor| {
-            let class =
-                class_of(config, actor).filter(|class| class.pool.is_some_and(|pool| pool.0 == index))?;
+            let pool = class_of(config, actor).filter(|_| !actor.is_paused())?.pool?;
+            if pool.0 != index {
+                return None;
+            }
             let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
-            Some(share_of(class)? * vcpus.count() as f64)
+            let (params, _) = registry.params(actor)?;
+            Some(share_of(&params)? * vcpus.count() as f64)
         };
         registry.actors().filter_map(of_actor).fold(0.0, |sum, asked| sum + asked)
     };

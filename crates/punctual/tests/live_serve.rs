@@ -300,6 +300,43 @@ fn a_vm_is_held_by_its_class_and_as_it_was_when_it_leaves_it() {
 }
 
 #[test]
+fn one_vm_gets_another_budget_and_is_left_alone_for_a_while() {
+    let Some(_turn) = needs() else { return };
+    let mut host = Host::start(&class("relay", "2ms"), "60");
+    let vms = [vm("relay-1", 1), vm("relay-2", 1)];
+    let before = [settled(vms[0].id(), 1), settled(vms[1].id(), 1)];
+    vms.iter().for_each(|vm| host.wait_until_held(vm));
+    let groups = |vm: &Process| state(vm.id()).into_iter().map(|thread| thread.3).collect::<Vec<_>>();
+    let held = [groups(&vms[0]), groups(&vms[1])];
+    let ask = |host: &Host, args: &[&str]| {
+        assert_eq!(host.command(args).args(["--run", "run"]).status().expect("it runs").code(), Some(0));
+    };
+    ask(&host, &["adjust", "relay-1", "--budget", "4ms"]);
+    wait("it has another budget", || (0.35..0.45).contains(&share(&vms[0], Duration::from_millis(300))));
+    undisturbed(|| {
+        let share = share(&vms[1], Duration::from_secs(1));
+        if (0.19..0.21).contains(&share) { Ok(()) } else { Err(format!("{share} of a processor")) }
+    });
+    assert_eq!([groups(&vms[0]), groups(&vms[1])], held, "nobody moves");
+    // The next service wants the same.
+    host.service.as_mut().expect("it runs").kill();
+    host.start_service();
+    wait("it answers", || host.status("relay-1").is_some_and(|vm| vm["state"] == "held"));
+    let share = share(&vms[0], Duration::from_secs(1));
+    assert!((0.35..0.45).contains(&share), "{share} of a processor");
+    ask(&host, &["pause", "relay-1"]);
+    wait_until_as_before(&vms[0], &before[0]);
+    let paused = host.status("relay-1").expect("an answer");
+    assert!(paused["not_held"].as_str().is_some_and(|reason| reason.contains("paused")), "{paused}");
+    assert_eq!(groups(&vms[1]), held[1], "the other one stays");
+    ask(&host, &["resume", "relay-1"]);
+    host.wait_until_held(&vms[0]);
+    ask(&host, &["adjust", "relay-1", "--reset"]);
+    host.end();
+    (0..2).for_each(|n| wait_until_as_before(&vms[n], &before[n]));
+}
+
+#[test]
 fn a_vm_in_a_group_with_another_one_is_let_go_of_alone() {
     let Some(_turn) = needs() else { return };
     let both = class("relay", "2ms") + &class("plc", "2ms");

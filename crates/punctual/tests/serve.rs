@@ -107,6 +107,14 @@ impl Service {
         command.output().expect("it runs")
     }
 
+    /// Runs a command that changes something; its exit status, and what it says on standard error.
+    fn tell(&self, args: &[&str]) -> (i32, String) {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).args(["--run", "run"]).current_dir(self.folder.path());
+        let output = command.output().expect("it runs");
+        (output.status.code().expect("an end"), String::from_utf8(output.stderr).expect("text"))
+    }
+
     fn json(&self) -> Value {
         let output = self.status(&["--json"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -239,11 +247,11 @@ fn a_vm_is_seen_matched_sampled_and_released() {
 fn a_vm_whose_vcpus_have_no_names_is_matched_and_judged_when_they_have() {
     let pool = "[pool.rt]\nprocessors = [0]\npolicy = 'deferrable'\n";
     let service = Service::start(&format!("{pool}{CLASSES}pool = 'rt'\npriority = 1\n"));
-    let mut vm = look_alike("punctual-relay-1", &format!("read x; {AS_VCPU}"));
-    let seen = service.vm("punctual-relay-1", |vm| vm["threads"][0]["role"] == "main-loop");
+    let mut vm = look_alike("punctual-relay-unnamed", &format!("read x; {AS_VCPU}"));
+    let seen = service.vm("punctual-relay-unnamed", |vm| vm["threads"][0]["role"] == "main-loop");
     assert_eq!((&seen["class"], &seen["warnings"]), (&json!("relay"), &json!([])), "{seen}");
     vm.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("written");
-    service.vm("punctual-relay-1", |vm| vm["threads"][0]["role"] == "vcpu");
+    service.vm("punctual-relay-unnamed", |vm| vm["threads"][0]["role"] == "vcpu");
     service.end();
 }
 
@@ -268,7 +276,7 @@ fn libvirts_files_tell_of_vms_and_their_metadata() {
     write("relay");
     let seen = service.vm("punctual-web", |vm| vm["class"] == "relay");
     assert_eq!(seen["is_libvirt"], true);
-    assert!(seen["warnings"][0]["text"].as_str().is_some_and(|text| text.contains("budget")), "{seen}");
+    assert_eq!(seen["adjustment"], json!({ "budget_ns": 1_000_000 }), "{seen}");
     write("other");
     service.vm("punctual-web", |vm| vm["class"].is_null());
     assert!(service.end().contains("VM punctual-web left class relay"));
@@ -310,6 +318,76 @@ fn a_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_broken_one() 
     service.end();
 }
 
+/// A service with a strict pool, and two VMs in it, of these names.
+fn strict(names: [&str; 2]) -> (Service, [Killed; 2]) {
+    let pool = "[pool.rt]\nprocessors = [0]\npolicy = 'deferrable'\n";
+    let service = Service::start(&format!("admission = 'strict'\n{pool}{CLASSES}priority = 1\n"));
+    let vms = names.map(|name| look_alike(name, AS_VCPU));
+    for name in names {
+        service.vm(name, |vm| vm["class"] == "relay" && vm["threads"][0]["role"] == "vcpu");
+    }
+    (service, vms)
+}
+
+#[test]
+fn a_vm_is_adjusted_as_far_as_its_class_and_the_others_allow() {
+    let (service, _vms) = strict(["punctual-relay-a", "punctual-relay-b"]);
+    let _other = look_alike("punctual-other-a", "");
+    service.vm("punctual-other-a", |_| true);
+    for change in [["--budget", "300us"], ["--priority", "4"]] {
+        assert_eq!(service.tell(&["adjust", "punctual-relay-a", change[0], change[1]]), (0, String::new()));
+    }
+    let seen = service.vm("punctual-relay-a", |_| true);
+    assert_eq!(seen["adjustment"], json!({ "budget_ns": 300_000, "priority": 4 }), "{seen}");
+    for (args, expected) in [
+        (["punctual-none", "--budget", "1ms"], "no VM has the name or process `punctual-none`"),
+        (["punctual-other-a", "--budget", "1ms"], "VM `punctual-other-a` belongs to no class"),
+        (["punctual-relay-a", "--budget", "11ms"], "the budget, 11ms, is more than the period, 10ms"),
+        (["punctual-relay-a", "--budget", "9.95ms"], "budgets would not be guaranteed"),
+    ] {
+        let (code, said) = service.tell(&[&["adjust"], &args[..]].concat());
+        assert!(code == 2 && said.contains(expected), "{args:?}: {said}");
+    }
+    assert_eq!(service.vm("punctual-relay-a", |_| true)["adjustment"], seen["adjustment"]);
+    assert_eq!(service.tell(&["adjust", "punctual-relay-a", "--reset"]).0, 0);
+    let log = service.end();
+    assert!(log.contains("VM punctual-relay-a is adjusted: budget 300us\n"), "{log}");
+}
+
+#[test]
+fn changes_of_a_vm_outlive_a_restart_and_are_forgotten_on_demand() {
+    let (mut service, _vms) = strict(["punctual-relay-c", "punctual-relay-d"]);
+    let done = (0, String::new());
+    assert_eq!(service.tell(&["adjust", "punctual-relay-c", "--budget", "200us"]), done);
+    assert_eq!(service.tell(&["pause", "punctual-relay-c"]), done);
+    let state = |service: &Service, name: &str| {
+        let seen = service.vm(name, |vm| vm["class"] == "relay");
+        (seen["adjustment"]["budget_ns"].as_u64(), seen["is_paused"].as_bool())
+    };
+    assert_eq!(state(&service, "punctual-relay-c"), (Some(200_000), Some(true)));
+    // Another service knows that, of this process.
+    service.child.0.kill().expect("killed");
+    service.child.0.wait().expect("an end");
+    let log = fs::File::options().append(true).open(service.path("log")).expect("there");
+    service.child = Killed(serve(service.folder.path(), &[]).stderr(log).spawn().expect("it starts"));
+    wait("it answers", || service.status(&["--json"]).status.success());
+    assert_eq!(state(&service, "punctual-relay-c"), (Some(200_000), Some(true)));
+    assert_eq!(state(&service, "punctual-relay-d"), (None, Some(false)));
+    assert_eq!(service.tell(&["resume", "punctual-relay-c"]), done);
+    assert_eq!(state(&service, "punctual-relay-c"), (Some(200_000), Some(false)));
+    assert_eq!(service.tell(&["pause", "punctual-relay-c"]), done);
+    assert_eq!(service.tell(&["adjust", "punctual-relay-c", "--reset"]), done);
+    assert_eq!(state(&service, "punctual-relay-c"), (None, Some(false)));
+    assert!(!service.path("run/punctual/wishes.json").exists());
+    let log = service.log();
+    for line in ["is to be left alone", "is to be held again", "class says again"] {
+        assert!(log.contains(line), "{line} is missing in:\n{log}");
+    }
+}
+
+const METHODS: [&str; 10] =
+    ["Status", "List", "Describe", "Admit", "Adjust", "Pause", "Resume", "Restore", "Monitor", "Reload"];
+
 #[test]
 fn the_interface_describes_itself_and_refuses_by_name() {
     let service = Service::start(CLASSES);
@@ -319,7 +397,7 @@ fn the_interface_describes_itself_and_refuses_by_name() {
     let describe = "org.varlink.service.GetInterfaceDescription";
     let text = client.call(describe, json!({ "interface": "io.punctual.Host" }));
     let text = text["parameters"]["description"].as_str().expect("a description").to_owned();
-    for method in ["Status", "List", "Describe", "Monitor", "Reload"] {
+    for method in METHODS {
         assert!(text.contains(&format!("\nmethod {method}(")), "{method}");
     }
     for (call, error) in [
@@ -339,6 +417,12 @@ fn the_interface_describes_itself_and_refuses_by_name() {
     ] {
         client.send(&call);
         assert_eq!(client.receive().expect("a reply")["error"], error, "{call}");
+    }
+    for parameters in
+        [json!({ "name": "a", "budget_ns": "1ms" }), json!({ "name": "a", "priority": 1_u64 << 32 })]
+    {
+        let reply = client.call("io.punctual.Host.Adjust", parameters);
+        assert_eq!(reply["error"], "org.varlink.service.InvalidParameter", "{reply}");
     }
     client.send(&json!({ "method": "io.punctual.Host.Status", "oneway": true }));
     assert_eq!(client.call("io.punctual.Host.Status", json!({}))["parameters"]["host"]["mode"], "observe");

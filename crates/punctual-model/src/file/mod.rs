@@ -32,6 +32,7 @@ pub use limits::{PERIOD_MIN, UNITS_MAX};
 pub use load::{load, parse, parse_bytes, parse_host_stack, says_duration};
 pub use nearest::nearest;
 pub use overrides::Overrides;
+pub use quantity::YEAR as DURATION_MAX;
 pub use reference::{update_reference, update_service_reference};
 pub use schema::schema;
 pub use service::read::{ConfigFile, parse_service};

@@ -4,7 +4,7 @@ use punctual_sched::Duration;
 
 /// The longest duration a host file may name: one year of 365 days. Sums of thousands of them still fit the
 /// 64-bit time line.
-pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+pub const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Parts per [`WHOLE`].
 pub(crate) type Share = u64;

@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use punctual_linux::os::socket::{Peer, peer};
+use punctual_model::service::Adjustment;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -25,6 +26,8 @@ const UNREAD_PAUSE: usize = 64 << 10;
 pub(crate) const UNREAD_MAX: usize = 1 << 20;
 /// VMs, and vCPUs of each, that can be asked for at once.
 const ADMIT_MAX: u32 = 256;
+/// Methods for root alone.
+const CHANGING: [&str; 5] = ["Adjust", "Pause", "Resume", "Restore", "Reload"];
 /// Steps for one client in a row.
 const STEPS_MAX: usize = 64;
 
@@ -40,6 +43,14 @@ pub(crate) trait Answers {
     fn describe(&self, name: &str) -> Result<Value, Failure>;
     /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?
     fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure>;
+    /// Gives a VM other parameters than its class does; then whose budgets are not guaranteed.
+    fn adjust(&mut self, name: &str, to: Adjustment) -> Result<Value, Failure>;
+    /// Leaves a VM alone until it is resumed.
+    fn pause(&mut self, name: &str) -> Result<(), Failure>;
+    /// See `pause`.
+    fn resume(&mut self, name: &str) -> Result<(), Failure>;
+    /// Forgets what a VM was adjusted to, and that it was paused.
+    fn restore(&mut self, name: &str) -> Result<(), Failure>;
     /// Reads the configuration again.
     fn reload(&mut self) -> Result<Value, Failure>;
 }
@@ -329,17 +340,7 @@ impl Client {
         if call.upgrade {
             return Err(Failure::of_service("MethodNotImplemented", json!({ "method": call.method })));
         }
-        let text = |name: &str| {
-            let invalid = || Failure::of_service("InvalidParameter", json!({ "parameter": name }));
-            call.parameters.get(name).and_then(Value::as_str).ok_or_else(invalid)
-        };
-        // Absent is one.
-        let count = |name: &str| {
-            let invalid = || Failure::of_service("InvalidParameter", json!({ "parameter": name }));
-            let given = call.parameters.get(name).filter(|value| !value.is_null());
-            let count = given.map_or(Some(1), Value::as_u64).and_then(|count| u32::try_from(count).ok());
-            count.filter(|count| (1..=ADMIT_MAX).contains(count)).ok_or_else(invalid)
-        };
+        let text = |name| call.text(name);
         let expected_more = || Failure::of_service("ExpectedMore", json!({}));
         let needs_more = || call.more.then_some(()).ok_or_else(expected_more);
         match (interface, method) {
@@ -360,7 +361,7 @@ impl Client {
             }
             (INTERFACE, "Describe") => Ok(Some(json!({ "actor": answers.describe(text("name")?)? }))),
             (INTERFACE, "Admit") => {
-                let (count, vcpus) = (count("count")?, count("vcpus")?);
+                let (count, vcpus) = (call.count("count")?, call.count("vcpus")?);
                 Ok(Some(json!({ "admission": answers.admit(text("class")?, count, vcpus)? })))
             }
             (INTERFACE, "Monitor") => {
@@ -368,8 +369,25 @@ impl Client {
                 self.doing = Doing::Monitoring;
                 Ok(Some(json!({ "event": { "kind": "monitoring", "text": "events follow" } })))
             }
-            (INTERFACE, "Reload") if is_privileged(self.peer.user) => answers.reload().map(Some),
-            (INTERFACE, "Reload") => Err(Failure::own("NotPermitted", json!({}))),
+            (INTERFACE, method) if CHANGING.contains(&method) && !is_privileged(self.peer.user) => {
+                Err(Failure::own("NotPermitted", json!({})))
+            }
+            (INTERFACE, "Adjust") => {
+                let to = Adjustment {
+                    budget_ns: call.number("budget_ns")?,
+                    period_ns: call.number("period_ns")?,
+                    priority: call
+                        .number("priority")?
+                        .map(u32::try_from)
+                        .transpose()
+                        .map_err(|_| invalid("priority"))?,
+                };
+                Ok(Some(json!({ "admission": answers.adjust(text("name")?, to)? })))
+            }
+            (INTERFACE, "Pause") => answers.pause(text("name")?).map(|()| Some(json!({}))),
+            (INTERFACE, "Resume") => answers.resume(text("name")?).map(|()| Some(json!({}))),
+            (INTERFACE, "Restore") => answers.restore(text("name")?).map(|()| Some(json!({}))),
+            (INTERFACE, "Reload") => answers.reload().map(Some),
             (SERVICE_INTERFACE | INTERFACE, _) => Err(method_not_found()),
             (other, _) => Err(interface_not_found(other)),
         }
@@ -390,6 +408,28 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+fn invalid(parameter: &str) -> Failure {
+    Failure::of_service("InvalidParameter", json!({ "parameter": parameter }))
+}
+
+impl Call {
+    fn text(&self, name: &str) -> Result<&str, Failure> {
+        self.parameters.get(name).and_then(Value::as_str).ok_or_else(|| invalid(name))
+    }
+
+    /// A number; absent is none.
+    fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
+        let given = self.parameters.get(name).filter(|value| !value.is_null());
+        given.map(|given| given.as_u64().ok_or_else(|| invalid(name))).transpose()
+    }
+
+    /// A number of VMs or vCPUs; absent is one.
+    fn count(&self, name: &str) -> Result<u32, Failure> {
+        let count = u32::try_from(self.number(name)?.unwrap_or(1)).ok();
+        count.filter(|count| (1..=ADMIT_MAX).contains(count)).ok_or_else(|| invalid(name))
     }
 }
 

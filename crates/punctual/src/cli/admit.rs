@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 }
 
 /// The answer for people.
-fn answer(Admission { is_guaranteed, unguaranteed }: &Admission) -> String {
+pub(super) fn answer(Admission { is_guaranteed, unguaranteed }: &Admission) -> String {
     let mut out = String::new();
     out += if *is_guaranteed {
         "yes: all of them get their budgets, and nobody loses a guarantee\n"

@@ -3,6 +3,7 @@
 //! Each command is a module with its `Args` and a `run`. Results go to standard output, everything else to
 //! standard error.
 
+mod adjust;
 mod admit;
 mod attach;
 mod calibrate;
@@ -179,6 +180,9 @@ enum Command {
     Enforce(enforce::Args),
     Status(status::Args),
     Admit(admit::Args),
+    Adjust(adjust::Args),
+    Pause(adjust::PauseArgs),
+    Resume(adjust::ResumeArgs),
     Switch(switch::Args),
     Sockets(sockets::Args),
     Xen(xen::Args),
@@ -229,6 +233,9 @@ pub fn main() -> ExitCode {
         Command::Enforce(args) => enforce::run(args, &ui),
         Command::Status(args) => status::run(args, &ui),
         Command::Admit(args) => admit::run(args, &ui),
+        Command::Adjust(args) => adjust::run(args, &ui),
+        Command::Pause(args) => adjust::pause(args),
+        Command::Resume(args) => adjust::resume(args),
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),
         Command::Xen(args) => xen::run(args, &ui),

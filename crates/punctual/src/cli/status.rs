@@ -10,7 +10,7 @@ use punctual_model::text::{printable, printable_lines};
 use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
 use punctual_service::metrics;
-use punctual_service::view::{ActorView, ClassView, HostView, PoolView, Thread, Warning};
+use punctual_service::view::{self, ActorView, ClassView, HostView, PoolView, Thread, Warning};
 use serde::Serialize;
 
 use super::error::Error;
@@ -225,7 +225,9 @@ fn one(actor: &ActorView) -> String {
         printable(&actor.monitor),
         actor.owner
     );
-    let known = [("uuid", &actor.uuid), ("unit", &actor.unit)];
+    let adjustment = view::adjustment(&actor.adjustment);
+    let adjusted = (!adjustment.is_empty()).then_some(adjustment);
+    let known = [("uuid", &actor.uuid), ("unit", &actor.unit), ("adjusted to", &adjusted)];
     for (what, value) in known.into_iter().filter_map(|(what, value)| Some((what, value.as_ref()?))) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{what} {}", printable(value));
@@ -289,6 +291,8 @@ fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use punctual_model::service::Adjustment;
+
     use super::*;
 
     fn thread(tid: u32, role: &str, vcpu: Option<u32>, processor: usize, share: f64) -> Thread {
@@ -326,6 +330,8 @@ mod tests {
                 thread(4714, "vcpu", Some(1), 3, 0.5),
             ],
             roles: Vec::new(),
+            adjustment: Adjustment { budget_ns: Some(450_000), ..Adjustment::default() },
+            is_paused: false,
             not_held: None,
             budgets: Vec::new(),
             warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],
@@ -458,7 +464,7 @@ warnings
             "VM relay\\u{1b}[2J: class relay in pool rt, matched, process 4711 (qemu of libvirt) of user \
              64055"
         );
-        assert_eq!(lines[1], "unit machine-qemu.scope");
-        assert!(lines[5].starts_with("vcpu 0     4713    CPU 0/KVM  -         2   2-3"), "{shown}");
+        assert_eq!(lines[1..3], ["unit machine-qemu.scope", "adjusted to budget 450us"]);
+        assert!(lines[6].starts_with("vcpu 0     4713    CPU 0/KVM  -         2   2-3"), "{shown}");
     }
 }
