@@ -43,7 +43,14 @@ impl MachineLock {
     pub(super) fn others(&self, own: &Path) -> io::Result<Vec<Contents>> {
         let mut others: Vec<Contents> = others(own)?.into_iter().map(|(_, contents)| contents).collect();
         let state = fs::canonicalize(directory::directory())?;
-        for (link, journal) in self.links().filter(|(_, journal)| journal.parent() != Some(&*state)) {
+        for (link, journal) in self.links() {
+            if journal.parent() == Some(&*state) {
+                if !journal.exists() {
+                    // Fails only where it is gone.
+                    let _ = fs::remove_file(&link);
+                }
+                continue;
+            }
             match read(&journal) {
                 Ok(other) if !other.is_of_earlier_boot() => others.push(other),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && is_stale(&link) => {
@@ -77,7 +84,7 @@ impl MachineLock {
     /// The journal at this path, which must be canonical, is undone.
     pub(super) fn unregister(&self, journal: &Path) {
         for (link, _) in self.links().filter(|(_, of)| of == journal) {
-            // A link that stays names no journal, and is removed with the next look.
+            // A link that stays names no journal then, and is removed with the next look.
             let _ = fs::remove_file(link);
         }
     }

@@ -115,11 +115,11 @@ impl HeldJournal {
             undo.fail(format!("the state directory: {e}"));
         }
         if undo.restored.failures.is_empty() {
-            let path = fs::canonicalize(&self.path);
-            self.remove(&undo.restored)?;
-            if let (Ok(machine), Ok(path)) = (&machine, path) {
+            // The link first: one that is left where the undoing is killed in between would name nothing.
+            if let (Ok(machine), Ok(path)) = (&machine, fs::canonicalize(&self.path)) {
                 machine.unregister(&path);
             }
+            self.remove(&undo.restored)?;
         }
         undo.restored.failures.extend(contents.unreadable.iter().map(|line| format!("not undone: {line}")));
         Ok(undo.restored)
