@@ -243,6 +243,6 @@ impl Checker {
 
 /// Does a packet's frame number follow another's of the same port? Numbers wrap; see `port_queue.rs`.
 fn follows(before: u64, number: u64) -> bool {
-    let ahead = ((number >> 16) as u32).wrapping_sub((before >> 16) as u32);
+    let ahead = ((number >> 16 & 0xffff_ffff) as u32).wrapping_sub((before >> 16 & 0xffff_ffff) as u32);
     (1..1 << 31).contains(&ahead)
 }

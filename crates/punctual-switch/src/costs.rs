@@ -25,6 +25,7 @@ use crate::assemble::{plane, shared, spawn};
 use crate::config::{Config, End, Error, PlaneThread, Port};
 use crate::frame::{Address, HEADER_BYTES};
 use crate::mailbox::{Command, Mailbox};
+use crate::narrow::{to_u8, to_usize};
 use crate::plane::PlaneHandles;
 use crate::plane::step_times::{PublishTime, StepTimes};
 use crate::port_session::PortSession;
@@ -212,7 +213,7 @@ fn config(setting: &Setting, wires: [Burst; 2]) -> Config {
 
 /// A locally administered address.
 fn address(port: usize) -> Address {
-    Address([0x52, 0x54, 0, 0, 0, port as u8])
+    Address([0x52, 0x54, 0, 0, 0, to_u8(port)])
 }
 
 /// The wire of a port: port 0 sends bursts, port 1 receives them.
@@ -271,7 +272,7 @@ impl Wire for Burst {
         }
         self.left.store(left - 1, Ordering::Relaxed);
         let burst = self.arrived.load(Ordering::Relaxed) / u64::from(BURST);
-        let frame = &self.frames[burst as usize % LENGTHS.len()];
+        let frame = &self.frames[to_usize(burst) % LENGTHS.len()];
         room.write_slice(frame, 0).map_err(io::Error::other)?;
         if left == BURST {
             self.published.set_now();

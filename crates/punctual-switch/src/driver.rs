@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use crate::narrow::to_usize;
 use crate::sys::eventfd;
 
 pub(crate) const DESC_BYTES: u64 = 16;
@@ -46,7 +47,7 @@ pub(crate) fn write_descriptor(
     flags: u16,
     next: u16,
 ) -> io::Result<()> {
-    let mut descriptor = [0; DESC_BYTES as usize];
+    let mut descriptor = [0; to_usize(DESC_BYTES)];
     descriptor[..8].copy_from_slice(&address.to_le_bytes());
     descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
     descriptor[12..14].copy_from_slice(&flags.to_le_bytes());
@@ -127,7 +128,7 @@ impl Queue {
         if word(0) >= self.entries.into() {
             return Err(other("the switch returned a descriptor beyond the queue size"));
         }
-        Ok(Some((word(0) as u16, word(4))))
+        Ok(Some(((word(0) & 0xffff) as u16, word(4))))
     }
 
     /// Asks for a call at the next used entry. Returns whether there is one already.

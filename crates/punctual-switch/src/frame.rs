@@ -1,6 +1,7 @@
 //! The headers of a frame that the switch reads: virtio-net's (virtio 1.2, section 5.1.6) and Ethernet's.
 
 use crate::features;
+use crate::narrow::to_u32;
 
 /// Bytes of the virtio-net header of virtio 1, and of the legacy one with mergeable buffers.
 pub(crate) const HEADER_BYTES: usize = 12;
@@ -70,7 +71,7 @@ pub(crate) fn exceeds_mtu(
     let payload = match header[1] & !GSO_ECN {
         0 => {
             let tag = if start.ends_with(&TAGGED) { TAG_BYTES } else { 0 };
-            bytes.saturating_sub((ETHERNET_BYTES + tag) as u32)
+            bytes.saturating_sub(to_u32(ETHERNET_BYTES + tag))
         }
         kind => u32::from(u16::from_le_bytes([header[4], header[5]])) + if kind == 4 { 60 } else { 40 },
     };
@@ -140,7 +141,7 @@ impl FrameHead {
     /// `gso_type`; 0: not a segment.
     #[inline]
     fn kind(&self) -> u8 {
-        (self.words[0] >> 8) as u8
+        (self.words[0] >> 8 & 0xff) as u8
     }
 
     /// As the function of this name, with a fast path for short frames.
@@ -154,8 +155,8 @@ impl FrameHead {
     #[inline]
     pub(crate) fn vnet_header_for(&self, features: u64) -> Option<(u64, u32)> {
         const ONE: u32 = 1 << 16;
-        if self.kind() == 0 && self.words[0] as u8 & NEEDS_CSUM == 0 {
-            return Some((self.words[0] & !0xff, self.words[1] as u32 & 0xffff | ONE));
+        if self.kind() == 0 && self.words[0] & u64::from(NEEDS_CSUM) == 0 {
+            return Some((self.words[0] & !0xff, (self.words[1] & 0xffff) as u32 | ONE));
         }
         let [a, b, c, d, e, f, g, h, i, j, ..] = vnet_header_for(&self.header(), features)?;
         Some((u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, 0, 0]) | ONE))

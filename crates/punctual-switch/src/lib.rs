@@ -6,7 +6,7 @@
 //!
 //! From the bottom up; a file uses only files above it in this list or beside it, never in a circle:
 //!
-//! - `limits`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `counters`: constants, system calls,
+//! - `limits`, `narrow`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `counters`: constants, system calls,
 //!   formats.
 //! - `error`, `event`: what can go wrong and what is reported.
 //! - [`memory`], [`vlan`], `table`, [`stats`], [`budget`], `check`: guest memory, forwarding, counters,
@@ -27,6 +27,7 @@
 //! seals them.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
 // Names of fields and variants say what they are; what they do not say is documented.
 
 mod assemble;
@@ -46,6 +47,7 @@ mod limits;
 mod lock;
 mod mailbox;
 pub mod memory;
+mod narrow;
 pub mod pcap;
 mod plane;
 mod port_queue;

@@ -10,6 +10,7 @@ use vm_memory::volatile_memory::{VolatileMemory, VolatileSlice};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use crate::error::RingError;
+use crate::narrow::{low_u64, to_usize};
 use crate::protocol::Region;
 
 /// Why memory cannot be mapped.
@@ -81,7 +82,7 @@ impl Memory {
         let first = self.maps.first().ok_or(RingError::OutOfBounds)?;
         let in_first = address.wrapping_sub(first.start);
         if in_first < first.bytes {
-            return Ok((&first.map, in_first as usize));
+            return Ok((&first.map, to_usize(in_first)));
         }
         self.find_in_others(address)
     }
@@ -90,7 +91,7 @@ impl Memory {
     fn find_in_others(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
         let holds = |region: &&Mapped| address.wrapping_sub(region.start) < region.bytes;
         let region = self.maps.iter().find(holds).ok_or(RingError::OutOfBounds)?;
-        Ok((&region.map, address.wrapping_sub(region.start) as usize))
+        Ok((&region.map, to_usize(address.wrapping_sub(region.start))))
     }
 
     /// `bytes` bytes from a guest address on, or fewer if the region ends; at least one unless `bytes` is 0.
@@ -137,7 +138,7 @@ impl MappedRange {
     pub(crate) fn read_desc(&self, offset: usize) -> Result<(u64, u64), RingError> {
         let words = self.map.get_ref::<u128>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;
         let words = u128::from_le(words.load());
-        Ok((words as u64, (words >> 64) as u64))
+        Ok((low_u64(words), low_u64(words >> 64)))
     }
 
     /// Writes 8 bytes at `offset`.

@@ -16,6 +16,7 @@ use rustix::time::{
 use vm_memory::VolatileSlice;
 
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
+use crate::narrow::to_u32;
 use crate::wire::Wire;
 
 /// Timestamps in microseconds, and in nanoseconds.
@@ -128,8 +129,8 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
-        let bytes = frame.len() as u32;
-        let words = [time.as_secs() as u32, time.subsec_nanos(), bytes, bytes];
+        let bytes = to_u32(frame.len());
+        let words = [(time.as_secs() & 0xffff_ffff) as u32, time.subsec_nanos(), bytes, bytes];
         self.0.write_all(&words.map(u32::to_le_bytes).concat())?;
         self.0.write_all(frame)
     }

@@ -183,11 +183,11 @@ pub(crate) fn packet_id(source: usize, number: u32, destination: usize, incarnat
 
 /// The incarnation of the destination to which a packet was sent.
 pub(crate) fn incarnation(packet: &Packet) -> u8 {
-    (packet.id >> 8) as u8
+    (packet.id >> 8 & 0xff) as u8
 }
 
 pub(crate) fn frame_number(packet: &Packet) -> u32 {
-    (packet.id >> 16) as u32
+    (packet.id >> 16 & 0xffff_ffff) as u32
 }
 
 /// The result of a delivery, and whether buffers were returned to the sender.

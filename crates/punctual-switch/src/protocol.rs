@@ -7,6 +7,8 @@
 //! The crate `vhost` 0.18 is not used because it rejects `SET_VRING_ENABLE` before `SET_FEATURES`, the order
 //! of QEMU 7.2 in Debian 12. A network port needs only a small part of the protocol.
 
+use crate::narrow::to_u32;
+
 pub const HEADER_BYTES: usize = 12;
 
 /// The largest body: room for a memory table and for a `GET_CONFIG`.
@@ -215,7 +217,7 @@ pub(crate) fn reply(request: u32, value: u64) -> [u8; HEADER_BYTES + 8] {
 /// The body of a reply to `GET_VRING_BASE`.
 pub(crate) fn ring_state(queue: usize, base: u16) -> u64 {
     let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&(queue as u32).to_ne_bytes());
+    bytes[..4].copy_from_slice(&to_u32(queue).to_ne_bytes());
     bytes[4..].copy_from_slice(&u32::from(base).to_ne_bytes());
     u64::from_ne_bytes(bytes)
 }

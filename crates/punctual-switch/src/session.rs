@@ -177,7 +177,7 @@ impl Session {
             }
             Request::SetRingAddresses { addresses, .. } => ring.addresses = Some(addresses),
             // The upper half is for packed rings.
-            Request::SetRingBase { base, .. } => ring.base = base as u16,
+            Request::SetRingBase { base, .. } => ring.base = (base & 0xffff) as u16,
             Request::SetKick { event, .. } => ring.kick = event.map(Arc::new),
             Request::EnableRing { enabled, .. } => ring.enabled = enabled,
             _ => {}

@@ -11,6 +11,7 @@ use punctual_sched::Instant;
 use crate::limits::PLANE_TIMEOUT;
 use crate::lock::PiMutex;
 use crate::mailbox::{Command, Mailbox};
+use crate::narrow::nanos;
 use crate::port_state::PortLife;
 use crate::ring::RxRing;
 use crate::session::RX;
@@ -41,7 +42,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn now(&self) -> Instant {
-        Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+        Instant::from_ns(nanos(self.start.elapsed()))
     }
 
     pub(crate) fn ports_used(&self) -> usize {

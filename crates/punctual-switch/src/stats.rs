@@ -7,6 +7,7 @@ use punctual_sched::Duration;
 use serde::Serialize;
 
 use crate::counters::Counters;
+use crate::narrow::to_usize;
 
 /// Dropped frames of a port, by reason. A frame to several ports counts once for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -149,7 +150,7 @@ const BUCKETS: usize = bucket_of(VALUE_MAX_NS) + 1;
 
 const fn bucket_of(ns: u64) -> usize {
     let octave = (63 - (ns | ((1 << (SUB_BITS + 1)) - 1)).leading_zeros()) - SUB_BITS;
-    ((octave as usize) << SUB_BITS) + (ns >> octave) as usize
+    ((octave as usize) << SUB_BITS) + to_usize(ns >> octave)
 }
 
 /// A histogram of durations. A [`punctual_model::Histogram`] is smaller, but sorts and allocates while it

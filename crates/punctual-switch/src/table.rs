@@ -130,7 +130,7 @@ fn is_vacant(word: u64, used_s: u32, now_s: u32) -> bool {
 }
 
 fn seconds(now: Instant) -> u32 {
-    (now.as_ns() / 1_000_000_000) as u32
+    ((now.as_ns() / 1_000_000_000) & 0xffff_ffff) as u32
 }
 
 impl Table {
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn an_uplink_at_its_limit_takes_nothing_and_what_it_takes_counts() {
         let table = Table::with_room(&[PortKind::Vm, PortKind::Uplink], 2, 4_096);
-        let of = |number: u16| Address([2, 0, 0, 1, (number >> 8) as u8, number as u8]);
+        let of = |number: u16| Address([2, 0, 0, 1, (number >> 8) as u8, (number & 0xff) as u8]);
         let found = |number| table.find(of(number), NONE);
         for number in 0..10 {
             table.learn(of(number), NONE, 0, at(1));

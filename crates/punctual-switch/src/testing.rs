@@ -20,6 +20,7 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 use crate::driver::{self, DESC_BYTES, DESC_F_NEXT, DESC_F_WRITE, Queue};
 use crate::features;
 use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
+use crate::narrow::{to_u32, to_usize};
 use crate::protocol::{F_PROTOCOL_FEATURES, HEADER_BYTES as MESSAGE_BYTES};
 use crate::session::{RX, TX};
 
@@ -94,7 +95,7 @@ impl FrontEnd {
         let align = if options.features_lost { 64 } else { driver::PAGE_BYTES };
         let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes, align)?;
         let (send, end) = Queue::new(end, options.entries, options.buffer_bytes, align)?;
-        let bytes = end as usize;
+        let bytes = to_usize(end);
         let seals = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("front end", seals)?);
         file.set_len(end)?;
@@ -171,7 +172,7 @@ impl FrontEnd {
 
     /// Stops a ring. Returns its vring base.
     pub fn stop_ring(&self, queue: usize) -> io::Result<u16> {
-        Ok((self.request(11, &[queue as u64])? >> 32) as u16)
+        Ok((self.request(11, &[queue as u64])? >> 32 & 0xffff) as u16)
     }
 
     pub fn disconnect(&mut self) {
@@ -180,7 +181,7 @@ impl FrontEnd {
 
     pub fn send_request(&self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
-        let words = [request, 1, body.len() as u32 * 8];
+        let words = [request, 1, to_u32(body.len()) * 8];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         bytes.extend(body.iter().flat_map(|word| word.to_ne_bytes()));
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -281,7 +282,7 @@ impl FrontEnd {
             self.memory.write_slice(piece, GuestAddress(address)).map_err(other)?;
             let next = heads.get(at + 1).copied();
             let flags = next.map_or(0, |_| DESC_F_NEXT);
-            self.describe(TX, head, address, piece.len() as u32, flags, next.unwrap_or(0))?;
+            self.describe(TX, head, address, to_u32(piece.len()), flags, next.unwrap_or(0))?;
         }
         self.offer(TX, heads[0])?;
         Ok(true)
@@ -388,7 +389,7 @@ impl FrontEnd {
         for head in 0..self.options.entries {
             let address = self.buffer(TX, head);
             self.memory.write_slice(&bytes, GuestAddress(address)).map_err(other)?;
-            self.describe(TX, head, address, bytes.len() as u32, 0, 0)?;
+            self.describe(TX, head, address, to_u32(bytes.len()), 0, 0)?;
             let slot = GuestAddress(self.queues[TX].avail + 4 + 2 * u64::from(head));
             self.memory.store(head.to_le(), slot, Ordering::Relaxed).map_err(other)?;
         }

@@ -29,6 +29,7 @@ use crate::driver::{self, DESC_BYTES, DESC_F_WRITE, PAGE_BYTES, Queue};
 use crate::features;
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::memory::Memory;
+use crate::narrow::{nanos, to_u32};
 use crate::protocol::Region;
 use crate::ring::VringConfig;
 use crate::sys::{processor_time, signal, timespec};
@@ -38,7 +39,7 @@ use crate::wire::Wire;
 const ENTRIES: u16 = 256;
 
 /// Room for the longest frame, and for one byte more, so that a longer frame is recognized.
-const BUFFER_BYTES: u32 = (FRAME_BYTES_MAX + HEADER_BYTES as u32 + 1).next_multiple_of(1024);
+const BUFFER_BYTES: u32 = (FRAME_BYTES_MAX + to_u32(HEADER_BYTES) + 1).next_multiple_of(1024);
 
 /// Frames in each direction between two checks of the stop flag.
 const FRAMES_PER_TURN: usize = 64;
@@ -192,7 +193,7 @@ impl Uplink {
     }
 
     fn now(&self) -> Instant {
-        Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+        Instant::from_ns(nanos(self.start.elapsed()))
     }
 
     /// Must the budget be checked?
@@ -255,7 +256,7 @@ impl Uplink {
             };
             self.send.free.pop();
             let place = self.send.descriptors + u64::from(head) * DESC_BYTES;
-            driver::write_descriptor(&self.memory.guest, place, self.send.buffer(head), bytes as u32, 0, 0)?;
+            driver::write_descriptor(&self.memory.guest, place, self.send.buffer(head), to_u32(bytes), 0, 0)?;
             let index = self.send.push_avail(&self.memory.guest, head)?;
             if self.send.publish_avail(&self.memory.guest, index, true)? {
                 signal(&self.send.kick);

@@ -14,6 +14,7 @@
 use punctual_model::network::{DEFAULT_VLAN, Vlans};
 
 use crate::frame::{ETHERNET_BYTES, TAG_BYTES, TAGGED};
+use crate::narrow::{to_u8, to_u16};
 
 /// VLANs of a switch. Entries of the address table have 7 bits for them, and one value means all.
 pub(crate) const VLANS_MAX: usize = 126;
@@ -77,7 +78,7 @@ impl Filter {
         }
         let mut places = vec![None; usize::from(NUMBER) + 1].into_boxed_slice();
         for (place, number) in numbers.iter().enumerate() {
-            places[usize::from(number & NUMBER)] = Some(Vlan(place as u8));
+            places[usize::from(number & NUMBER)] = Some(Vlan(to_u8(place)));
         }
         let ports = ports().map(|vlans| Member::new(vlans, &places)).collect();
         Ok(Some(Filter { numbers, places, ports }))
@@ -96,7 +97,7 @@ impl Filter {
         for number in vlans.untagged.iter().chain(&vlans.tagged) {
             let place = &mut places[usize::from(number & NUMBER)];
             if place.is_none() {
-                *place = Some(Vlan(numbers.len() as u8));
+                *place = Some(Vlan(to_u8(numbers.len())));
                 numbers.push(*number);
             }
             if numbers.len() > VLANS_MAX {
@@ -191,7 +192,7 @@ impl HeaderRewrite {
 
     /// How many bytes longer the frame becomes.
     pub(crate) fn growth(&self) -> i16 {
-        self.length as i16 - self.replaces as i16
+        to_u16(self.length).cast_signed() - to_u16(self.replaces).cast_signed()
     }
 }
 
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!([2, 3].map(|port| after.contains(port, seven)), [false, true], "no port 2 is there");
         let again = after.with(3, &Vlans::default()).expect("few VLANs");
         assert_eq!((again.contains(3, seven), again.classify(3, None)), (false, again.places[1]));
-        let many: Vec<u16> = (100..100 + VLANS_MAX as u16).collect();
+        let many: Vec<u16> = (100..100 + to_u16(VLANS_MAX)).collect();
         assert_eq!(again.with(3, &vlans(None, &many)).expect_err("too many"), TooManyVlans(VLANS_MAX + 1));
     }
 

@@ -14,6 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept
 use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile};
 
 use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, shift_offsets};
+use crate::narrow::to_u16;
 use crate::socket::remove_stale_socket;
 
 /// A source and sink of frames. No method blocks.
@@ -188,7 +189,7 @@ fn put(frame: &[u8], tag: Option<Tag>, room: &VolatileSlice<'_>) -> usize {
     whole[..LEGACY_BYTES].copy_from_slice(header);
     let Some(tag) = tag else { return put_parts(&[&whole, frame], room) };
     let Some((addresses, rest)) = frame.split_at_checked(ADDRESSES_BYTES) else { return 0 };
-    shift_offsets(&mut whole, TAG_BYTES as i16);
+    shift_offsets(&mut whole, to_u16(TAG_BYTES).cast_signed());
     put_parts(&[&whole, addresses, &tag, rest], room)
 }
 
@@ -214,7 +215,7 @@ fn put_tag(tag: Tag, bytes: usize, room: &VolatileSlice<'_>) -> usize {
     place.copy_to(&mut front);
     let (header, addresses) = front.split_at(HEADER_BYTES);
     let Ok(mut whole) = <[u8; HEADER_BYTES]>::try_from(header) else { return 0 };
-    shift_offsets(&mut whole, TAG_BYTES as i16);
+    shift_offsets(&mut whole, to_u16(TAG_BYTES).cast_signed());
     put_parts(&[&whole, addresses, &tag], room);
     bytes + TAG_BYTES
 }

@@ -13,6 +13,7 @@ use super::Plane;
 use crate::error::RingError;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::mailbox::{Attach, Attached, Command};
+use crate::narrow::to_u32;
 use crate::ring::TxRing;
 use crate::session::RX;
 use crate::stats::PortStats;
@@ -100,7 +101,7 @@ impl<D: Discipline> Plane<D> {
         self.now = self.shared.now();
         let Some(mut queue) = attach.queue.take() else { return Ok(false) };
         if let Some(old) = self.ports.get_mut(port) {
-            if !self.discipline.replace(self.now, InterfaceId(port as u32), params)? {
+            if !self.discipline.replace(self.now, InterfaceId(to_u32(port)), params)? {
                 return Ok(false);
             }
             // Frame numbers continue, so that packets of the old port do not match frames of the new one.

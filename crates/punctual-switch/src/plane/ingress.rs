@@ -8,6 +8,7 @@ use punctual_sched::{Duration, Instant};
 use super::Plane;
 use crate::frame::{self, FrameHead};
 use crate::limits::{IN_FLIGHT_MAX, PORTS_MAX};
+use crate::narrow::to_u32;
 use crate::port_queue::{Route, Tag, packet_id};
 use crate::ring::Popped;
 use crate::stats::Drops;
@@ -207,9 +208,9 @@ impl<D: Discipline> Plane<D> {
     fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
         let packet = Packet {
             id: packet_id(port, number, receiver, self.ports[receiver].incarnation),
-            flow: FlowId((port * PORTS_MAX + receiver) as u32),
-            source: InterfaceId(port as u32),
-            destination: InterfaceId(receiver as u32),
+            flow: FlowId(to_u32(port * PORTS_MAX + receiver)),
+            source: InterfaceId(to_u32(port)),
+            destination: InterfaceId(to_u32(receiver)),
             bytes,
         };
         let queue = &mut self.ports[port];

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_net::{Stage, Step};
 use punctual_sched::Duration;
 
+use crate::narrow::nanos;
 use crate::stats::Histogram;
 
 /// Frames of this length count as long here.
@@ -49,7 +50,7 @@ impl PublishTime {
     }
 
     fn elapsed_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        nanos(self.start.elapsed())
     }
 
     /// A driver is about to publish frames.

@@ -81,7 +81,7 @@ impl Vring {
             return Err(RingError::BadChain);
         }
         let (address, rest) = self.desc_table.read_desc(usize::from(head) * 16)?;
-        let (bytes, flags) = (rest as u32, (rest >> 32) as u16);
+        let (bytes, flags) = ((rest & 0xffff_ffff) as u32, (rest >> 32 & 0xffff) as u16);
         if flags & (DESC_F_NEXT | DESC_F_INDIRECT) != 0 || bytes == 0 {
             return Ok(NextChain::Multi);
         }

@@ -5,6 +5,7 @@ use vm_memory::VolatileSlice;
 use super::chain::Element;
 use crate::error::{DeliverError, RingError};
 use crate::memory::Memory;
+use crate::narrow::to_u32;
 
 /// Elements of a memory without their first `skip` bytes.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ pub(super) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     #[inline]
     pub(super) fn of(mut at: Elements<'a>) -> Option<Self> {
-        let mut skip = at.skip as u32;
+        let mut skip = to_u32(at.skip);
         while let [first, rest @ ..] = at.elements {
             if skip < first.bytes {
                 return Some(Cursor { rest: at, done: skip });
@@ -82,8 +83,8 @@ pub(super) fn read(
 ) -> Result<(), RingError> {
     let mut from = Cursor::of(Elements { memory, elements, skip }).ok_or(RingError::BadChain)?;
     while !into.is_empty() {
-        let copied = from.front(into.len() as u32)?.copy_to(into);
-        from.advance(copied as u32);
+        let copied = from.front(to_u32(into.len()))?.copy_to(into);
+        from.advance(to_u32(copied));
         into = &mut into[copied..];
     }
     Ok(())
@@ -93,10 +94,10 @@ pub(super) fn read(
 #[inline]
 pub(super) fn write(to: &mut Cursor<'_>, mut from: &[u8]) -> Result<(), RingError> {
     while !from.is_empty() {
-        let target = to.front(from.len() as u32)?;
+        let target = to.front(to_u32(from.len()))?;
         let (now, later) = from.split_at(target.len());
         target.copy_from(now);
-        to.advance(now.len() as u32);
+        to.advance(to_u32(now.len()));
         from = later;
     }
     Ok(())
@@ -114,7 +115,7 @@ pub(super) fn copy(from: Elements<'_>, mut to: Cursor<'_>, bytes: u32) -> Result
         let source = from.front(left).map_err(DeliverError::Sender)?;
         let target = to.front(left).map_err(DeliverError::Receiver)?;
         // Neither is empty: `Memory::slice` returns at least one byte.
-        let copied = source.len().min(target.len()) as u32;
+        let copied = to_u32(source.len().min(target.len()));
         source.copy_to_volatile_slice(target);
         from.advance(copied);
         to.advance(copied);

@@ -15,6 +15,7 @@ use super::vring::{Vring, VringConfig};
 use crate::error::{DeliverError, RingError};
 use crate::features;
 use crate::frame::{self, HEADER_BYTES};
+use crate::narrow::{to_u16, to_u32};
 use crate::vlan::HeaderRewrite;
 
 /// Buffers that a frame may fill: 64 KiB take 43 buffers of 1,536 bytes.
@@ -168,18 +169,18 @@ impl RxRing {
         let replaced = rewrite.map_or(0, |rewrite| rewrite.replaces);
         let skip = sender.header_bytes + replaced;
         // At most what was there at ingress: the header was read then.
-        let frame_bytes = chain.bytes.saturating_sub(skip as u32);
+        let frame_bytes = chain.bytes.saturating_sub(to_u32(skip));
         let mut front_bytes = &[][..];
         if let Some(rewrite) = rewrite {
             frame::shift_offsets(&mut header, rewrite.growth());
             front_bytes = rewrite.bytes();
         }
-        let wanted = frame_bytes + (self.header_bytes + front_bytes.len()) as u32;
+        let wanted = frame_bytes + to_u32(self.header_bytes + front_bytes.len());
         let Some((buffers, elements)) = self.pop_buffers(first, wanted).map_err(DeliverError::Receiver)?
         else {
             return Ok(Delivery::NoBuffers);
         };
-        header[10..].copy_from_slice(&(buffers as u16).to_le_bytes());
+        header[10..].copy_from_slice(&to_u16(buffers).to_le_bytes());
         let header = &header[..self.header_bytes];
         let from = Elements { memory: &sender.ring.memory, elements: chain.elements(), skip };
         let to = Elements { memory: &self.ring.memory, elements: &self.elements[..elements], skip: 0 };
@@ -188,7 +189,7 @@ impl RxRing {
         write(&mut to, front_bytes).map_err(DeliverError::Receiver)?;
         copy(from, to, frame_bytes)?;
         self.push_used_buffers(buffers, wanted).map_err(DeliverError::Receiver)?;
-        Ok(Delivery::Delivered { buffers: buffers as u16 })
+        Ok(Delivery::Delivered { buffers: to_u16(buffers) })
     }
 
     /// Publishes the used index.
@@ -236,7 +237,7 @@ impl RxRing {
             if found.is_cut {
                 return Ok(None);
             }
-            if buffer == 0 && found.bytes < HEADER_BYTES as u32 {
+            if buffer == 0 && found.bytes < to_u32(HEADER_BYTES) {
                 return Err(RingError::BadChain);
             }
             *place = (found.head, found.bytes);
@@ -255,9 +256,9 @@ impl RxRing {
         for (ahead, &(head, room)) in self.buffers[..buffers].iter().enumerate() {
             let filled = room.min(left);
             left -= filled;
-            self.ring.write_used_elem(ahead as u16, head, filled)?;
+            self.ring.write_used_elem(to_u16(ahead), head, filled)?;
         }
-        self.ring.used_idx += Wrapping(buffers as u16);
+        self.ring.used_idx += Wrapping(to_u16(buffers));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use super::copy::{contiguous, read};
 use super::vring::{Vring, VringConfig};
 use crate::error::RingError;
 use crate::frame::{self, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES};
+use crate::narrow::{to_u8, to_u32};
 
 #[derive(Debug)]
 pub struct TxRing {
@@ -54,14 +55,14 @@ impl TxRing {
             }
             NextChain::Multi => {
                 let found = self.ring.pop_multi(false, &mut chain.multi[..])?;
-                (chain.head, chain.bytes, chain.count) = (found.head, found.bytes, found.count as u8);
+                (chain.head, chain.bytes, chain.count) = (found.head, found.bytes, to_u8(found.count));
                 chain.single = chain.multi[0];
                 !found.is_cut
             }
         };
         let bytes = chain.bytes;
-        let shortest = (self.header_bytes + frame::ETHERNET_BYTES) as u32;
-        if !is_complete || bytes < shortest || bytes > FRAME_BYTES_MAX + HEADER_BYTES as u32 {
+        let shortest = to_u32(self.header_bytes + frame::ETHERNET_BYTES);
+        if !is_complete || bytes < shortest || bytes > FRAME_BYTES_MAX + to_u32(HEADER_BYTES) {
             return Ok(Popped::Malformed);
         }
         if self.header_bytes == HEADER_BYTES
@@ -71,7 +72,7 @@ impl TxRing {
         } else {
             chain.frame_head = self.read_head(chain)?;
         }
-        Ok(Popped::Frame { bytes: bytes - self.header_bytes as u32 })
+        Ok(Popped::Frame { bytes: bytes - to_u32(self.header_bytes) })
     }
 
     /// Reads virtio-net header, addresses and type, however they are laid out.
