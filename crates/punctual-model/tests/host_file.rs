@@ -105,6 +105,33 @@ fn processors_are_numbered_by_the_machine_in_the_file_and_by_position_in_the_pol
 }
 
 #[test]
+fn every_period_may_be_a_frequency() {
+    let text = NETWORK
+        .replace("period = '1ms'", "period = '4kHz'")
+        .replace(
+            "plane.rest = { budget = '2ms', period = '10ms'",
+            "plane.rest = { budget = '2ms', period = '100 Hz'",
+        )
+        .replace("task.sense = { period = '10ms'", "task.sense = { period = '12.5Hz'")
+        .replace("[domain.b]", "[domain.b]\nbudget = '1ms'\nperiod = '50Hz'");
+    let host = valid(&text);
+    let Traffic::Periodic { period, .. } = host.flows[2].traffic else { panic!("a periodic flow") };
+    assert_eq!(period, Duration::from_us(250));
+    let budget = host.networks[0].planes[1].budget.as_ref().expect("a budget");
+    assert_eq!(budget.params.period, Some(Duration::from_ms(10)));
+    assert_eq!(host.vcpus[0].params.period, Some(Duration::from_ms(20)));
+    let sense = host.tasks.iter().find(|task| task.name == "sense").expect("the task");
+    let Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } = sense.work else { panic!("jobs") };
+    assert_eq!(period, Duration::from_ms(80));
+    assert_eq!(valid(&to_toml(&host)), host);
+    let sporadic = MINIMAL.replace("period = '10ms'", "separation = '10ms'");
+    let changes = set(&["domain.vm.task.t.separation=2kHz", "domain.vm.task.t.server.period=1kHz"]);
+    let host = changed(&sporadic, &changes).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(host.tasks[0].params.period, Some(Duration::from_ms(1)));
+    assert_eq!(host.tasks[0].params.deadline, Some(Duration::from_us(500)));
+}
+
+#[test]
 fn a_nested_domain_stands_after_the_one_it_runs_in() {
     let host = valid(TWO_POOLS);
     let names: Vec<&str> = host.domains.iter().map(|d| d.name.as_str()).collect();

@@ -6,6 +6,7 @@ use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
 use super::host::write::{document, to_toml, unit_params};
 use super::load::parse;
 use super::overrides::Overrides;
+use super::quantity;
 use crate::host::{Host, Parent};
 
 /// The unit parameters that [`with_params`] writes.
@@ -37,7 +38,10 @@ pub fn with_budgets(text: &str, free_periods: bool) -> Option<String> {
         }
         let period = domain.get("period").and_then(Item::as_str).map(str::to_string);
         if let Some(period) = period.filter(|_| domain.get("budget").is_none()) {
-            domain.insert("budget", toml_edit::value(period));
+            // A budget cannot be a frequency.
+            let is_frequency = quantity::duration(&period).is_err();
+            let exact = quantity::period(&period).ok().filter(|_| is_frequency);
+            domain.insert("budget", toml_edit::value(exact.map_or(period, |time| time.to_string())));
             any = true;
         }
     }
@@ -302,6 +306,8 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
         let neither = without.replace("period = \"10ms\"\n", "");
         assert_eq!(with_budgets(&neither, false), None);
         assert!(with_budgets(&neither, true).is_some());
+        let often = with_budgets(&without.replace("\"10ms\"", "\"100Hz\""), false).expect("a budget");
+        assert_eq!(read(&often).vcpus[0].params.budget, Some(Duration::from_ms(10)));
         let hog = without.replace("{ period = \"20ms\", cost = \"1ms\" }", "{ hog = true }");
         assert_eq!(with_budgets(&hog, true), None);
     }

@@ -9,6 +9,7 @@ use punctual_sched::Duration;
 use punctual_sched::registry::{self, PolicyInfo};
 
 use super::error::Errors;
+use super::limits::PERIOD_MIN;
 use super::nearest::nearest;
 use super::quantity::{self, Share, WHOLE, YEAR};
 use super::source::Place;
@@ -40,6 +41,21 @@ impl Entry {
 
     /// A duration of at least `min`.
     pub(crate) fn duration(&self, min: Duration, errors: &mut Errors) -> Option<Duration> {
+        self.time(min, quantity::duration, errors)
+    }
+
+    /// A period: a duration or a frequency.
+    pub(crate) fn period(&self, errors: &mut Errors) -> Option<Duration> {
+        self.time(PERIOD_MIN, quantity::period, errors)
+    }
+
+    /// What `read` makes of the text, at least `min`.
+    fn time(
+        &self,
+        min: Duration,
+        read: fn(&str) -> Result<Duration, String>,
+        errors: &mut Errors,
+    ) -> Option<Duration> {
         let text = match &self.node.value {
             Value::Text(text) => text,
             Value::Integer(Some(n)) if *n >= 0 => {
@@ -52,7 +68,7 @@ impl Entry {
                 return None;
             }
         };
-        match quantity::duration(text) {
+        match read(text) {
             Ok(d) if d >= min => return Some(d),
             Ok(d) => {
                 let least = if min.as_ns() == 1 { "longer than zero".into() } else { at_least(min) };

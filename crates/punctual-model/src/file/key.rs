@@ -6,7 +6,6 @@ use punctual_net::registry::disciplines;
 use punctual_sched::Duration;
 use punctual_sched::registry::{self, ParamInfo, PolicyInfo};
 
-use super::limits::PERIOD_MIN;
 use super::quantity::Share;
 
 /// What a key takes.
@@ -26,6 +25,8 @@ pub(crate) enum Kind {
     Seed,
     /// A duration of at least `min`.
     Duration { min: Duration },
+    /// A duration of at least [`PERIOD_MIN`](super::limits::PERIOD_MIN), or a frequency.
+    Period,
     /// A whole number between the bounds, both included.
     Count { min: u64, max: u64 },
     /// A whole number that may be negative, between the bounds.
@@ -163,4 +164,3 @@ pub(crate) const fn required(name: &'static str, kind: Kind, help: &'static str)
 
 pub(crate) const SOME_TIME: Kind = Kind::Duration { min: Duration::from_ns(1) };
 pub(crate) const ANY_TIME: Kind = Kind::Duration { min: Duration::ZERO };
-pub(crate) const PERIOD: Kind = Kind::Duration { min: PERIOD_MIN };

@@ -1,10 +1,11 @@
 //! The valid name that a wrong one was probably meant to be.
 
 /// Words that other tools use for a key.
-const SYNONYMS: [(&str, &str); 12] = [
+const SYNONYMS: [(&str, &str); 13] = [
     ("wcet", "cost"),
     ("execution_time", "cost"),
     ("interarrival", "separation"),
+    ("frequency", "period"),
     ("cores", "processors"),
     ("cpus", "processors"),
     ("pcpus", "processors"),

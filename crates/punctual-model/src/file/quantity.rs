@@ -23,16 +23,30 @@ pub(crate) const UNITS: [(&str, u64); 7] = [
     ("min", 60_000_000_000),
 ];
 
+/// The units of frequency with their length in Hz.
+pub(crate) const FREQUENCIES: [(&str, u64); 3] = [("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000)];
+
+/// Hz in the smallest frequency that [`period`] tells apart.
+const PER_HZ: u64 = 1_000_000_000;
+
+/// The number and the unit of a quantity.
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    (&text[..digits], text[digits..].trim())
+}
+
 /// `"1.5ms"` as a duration of at most a year.
 ///
 /// # Errors
 /// What was expected, as a phrase.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
-    let (number, unit) = (&text[..digits], text[digits..].trim());
-    if number.is_empty() && text.starts_with('-') {
+    let (number, unit) = split(text);
+    if number.is_empty() && unit.starts_with('-') {
         return Err("a duration that is not negative".into());
+    }
+    if FREQUENCIES.iter().any(|(name, _)| *name == unit) {
+        return Err("a duration, for example \"1.5ms\"; only a period may be a frequency".into());
     }
     let Some(&(_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err(match unit {
@@ -48,6 +62,43 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Ok(ns) if ns <= YEAR.as_ns() => Ok(Duration::from_ns(ns)),
         _ => Err("at most a year (31536000s)".into()),
     }
+}
+
+/// `"10ms"`, or `"4kHz"` as the distance of what happens so often; at most a year.
+///
+/// # Errors
+/// What was expected, as a phrase.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let Some(&(_, unit_hz)) = FREQUENCIES.iter().find(|(name, _)| *name == unit) else {
+        let is_time = UNITS.iter().any(|(name, _)| *name == unit);
+        if is_time || unit.is_empty() || unit.starts_with('-') {
+            return duration(text);
+        }
+        let units = "ns, us, ms, s, min, Hz, kHz, MHz";
+        return Err(format!("a number with one of the units {units}, for example \"1.5ms\" or \"4kHz\""));
+    };
+    let frequency = scaled(number, unit_hz * PER_HZ).map_err(|error| match error {
+        DecimalError::NoNumber => "a number before the unit, for example \"4kHz\"",
+        DecimalError::NotWhole => "a frequency with fewer decimals",
+    })?;
+    if frequency == 0 {
+        return Err("a frequency above zero".into());
+    }
+    let second = u128::from(PER_HZ) * 1_000_000_000;
+    let Ok(ns @ 1_000..) = u64::try_from(second / frequency) else {
+        return Err("at most 1MHz".into());
+    };
+    if ns > YEAR.as_ns() {
+        return Err("at least once in a year (31536000s)".into());
+    }
+    if second.is_multiple_of(frequency) {
+        return Ok(Duration::from_ns(ns));
+    }
+    let (faster, slower) = (Duration::from_ns(ns), Duration::from_ns(ns + 1));
+    Err(format!(
+        "a period of whole nanoseconds: \"{faster}\" is a little faster, \"{slower}\" a little slower"
+    ))
 }
 
 /// `"70%"` or `"12.5%"` as a share.
@@ -78,9 +129,7 @@ const BANDWIDTH_MAX: u64 = 10_000_000_000_000;
 /// # Errors
 /// What was expected, as a phrase.
 pub(crate) fn bandwidth(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
-    let (number, unit) = (&text[..digits], text[digits..].trim());
+    let (number, unit) = split(text);
     let expected = "a number with one of the units bit/s, kbit/s, Mbit/s, Gbit/s, for example \"1Gbit/s\"";
     let &(_, unit_bps) = BANDWIDTHS.iter().find(|(name, _)| *name == unit).ok_or(expected)?;
     let bps = scaled(number, unit_bps).map_err(|error| match error {
@@ -173,6 +222,33 @@ mod tests {
         assert!(duration("366000000000000000000000000000000000000000000000s").is_err());
         assert!(duration("31536001s").is_err());
         assert_eq!(duration("31536000s"), Ok(YEAR));
+    }
+
+    #[test]
+    fn a_period_is_a_duration_or_an_exact_frequency() {
+        assert_eq!(period("10ms"), duration("10ms"));
+        assert_eq!(period("4kHz"), Ok(Duration::from_us(250)));
+        assert_eq!(period("250 Hz"), Ok(Duration::from_ms(4)));
+        assert_eq!(period("12.5Hz"), Ok(Duration::from_ms(80)));
+        assert_eq!(period(" 0.1 Hz "), Ok(Duration::from_secs(10)));
+        assert_eq!(period("1MHz"), Ok(Duration::from_us(1)));
+        for (bad, expected) in [
+            ("60Hz", "\"16666666ns\" is a little faster, \"16666667ns\" a little slower"),
+            ("4.8kHz", "\"208333ns\" is a little faster"),
+            ("0Hz", "above zero"),
+            ("1.1MHz", "at most 1MHz"),
+            ("999999999999999999999999MHz", "at most 1MHz"),
+            ("0.00000001Hz", "at least once in a year"),
+            ("0.0000000001Hz", "fewer decimals"),
+            ("kHz", "a number before the unit"),
+            ("4khz", "Hz, kHz, MHz"),
+            ("-4kHz", "not negative"),
+            ("4", "a duration with its unit"),
+        ] {
+            let said = period(bad).expect_err(bad);
+            assert!(said.contains(expected), "{bad}: {said}");
+        }
+        assert!(duration("4kHz").is_err_and(|expected| expected.contains("only a period")));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use punctual_sched::registry::{self, PolicyInfo};
 
 use super::host::keys::ROOT;
 use super::key::{Kind, OptionTables, TableInfo};
+use super::limits::PERIOD_MIN;
 use super::quantity::{Share, show_percent};
 use super::schema::literal;
 use super::service::keys::SERVICE;
@@ -115,6 +116,7 @@ fn takes(kind: Kind) -> String {
             1 => "duration above 0".into(),
             _ => format!("duration of at least `\"{min}\"`"),
         },
+        Kind::Period => format!("duration of at least `\"{PERIOD_MIN}\"`, or frequency"),
         Kind::Count { min, max } => format!("{min} to {max}"),
         Kind::Integer { min, max } => format!("{min} to {max}"),
         Kind::Flag => "`true` or `false`".into(),

@@ -59,6 +59,7 @@ fn property(key: &'static KeyInfo, definitions: &mut Map<String, Value>) -> Valu
 pub(super) fn literal(kind: Kind, text: &str) -> Option<Value> {
     match kind {
         Kind::Duration { .. } => quantity::duration(text).is_ok().then(|| json!(text)),
+        Kind::Period => quantity::period(text).is_ok().then(|| json!(text)),
         Kind::Count { .. } | Kind::Seed => text.parse::<u64>().ok().map(|n| json!(n)),
         Kind::Integer { .. } => text.parse::<i64>().ok().map(|n| json!(n)),
         Kind::VmNetwork => Some(json!(text)),
@@ -84,6 +85,7 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::VmNetwork => json!({ "type": "string", "pattern": "^(none|user|tap:[A-Za-z0-9_.-]{1,15})$" }),
         Kind::Seed => json!({ "type": "integer", "minimum": 0 }),
         Kind::Duration { .. } => duration(),
+        Kind::Period => period(),
         Kind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Flag => json!({ "type": "boolean" }),
@@ -143,7 +145,16 @@ fn options_name(of: OptionOwner) -> String {
 }
 
 fn duration() -> Value {
-    let units: Vec<&str> = quantity::UNITS.iter().map(|(name, _)| *name).collect();
+    with_unit(&quantity::UNITS)
+}
+
+/// A duration or a frequency.
+fn period() -> Value {
+    with_unit(&[&quantity::UNITS[..], &quantity::FREQUENCIES].concat())
+}
+
+fn with_unit(units: &[(&str, u64)]) -> Value {
+    let units: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
     json!({ "type": "string", "pattern": format!(r"^\s*\d[\d_]*(\.[\d_]*\d)?\s*({})\s*$", units.join("|")) })
 }
 

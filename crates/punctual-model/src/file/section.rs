@@ -123,8 +123,11 @@ impl<'t> Section<'t> {
     }
 
     pub(crate) fn duration(self, key: &'static str, errors: &mut Errors) -> Option<Duration> {
-        let Kind::Duration { min } = self.kind(key) else { unreachable!("{key} is a duration") };
-        self.get(key)?.duration(min, errors)
+        match self.kind(key) {
+            Kind::Duration { min } => self.get(key)?.duration(min, errors),
+            Kind::Period => self.get(key)?.period(errors),
+            _ => unreachable!("{key} is a duration"),
+        }
     }
 
     /// As [`Section::duration`], with the key's default.

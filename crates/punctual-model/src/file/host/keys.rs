@@ -3,7 +3,7 @@
 use punctual_sched::fixed_priority;
 
 use crate::file::host_stack::keys::HOST_STACK;
-use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::{GENERATED_MAX, PROCESSORS_MAX};
 use crate::file::live::keys::LIVE_KEYS;
 use crate::file::network::keys::{CHAIN, FLOW, NETWORK};
@@ -125,7 +125,7 @@ static POOL: TableInfo = TableInfo {
 /// Of units: vCPUs, and tasks by their `server`.
 static SERVER_KEYS: [KeyInfo; 6] = [
     key("budget", SOME_TIME, None, "Processor time per period."),
-    key("period", PERIOD, None, "Replenishment period."),
+    key("period", Kind::Period, None, "Replenishment period."),
     key("deadline", SOME_TIME, None, "Relative deadline, for deadline-driven policies."),
     key("weight", Kind::Count { min: 1, max: 65_535 }, None, "Proportional share."),
     key(
@@ -218,10 +218,10 @@ static VCPU: TableInfo = TableInfo {
 pub(crate) static TASK: TableInfo = TableInfo {
     title: "task NAME",
     keys: &[
-        key("period", PERIOD, None, "Distance of releases of a periodic task."),
+        key("period", Kind::Period, None, "Distance of releases of a periodic task."),
         key(
             "separation",
-            PERIOD,
+            Kind::Period,
             None,
             "Least distance of releases of a sporadic task, instead of `period`.",
         ),

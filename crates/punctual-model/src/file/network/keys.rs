@@ -3,7 +3,7 @@
 use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
 use punctual_sched::servers::deferrable;
 
-use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::GUEST_COST_MIN;
 use crate::file::quantity::WHOLE;
 use crate::network::BYTES;
@@ -319,7 +319,7 @@ static PLANE: TableInfo = TableInfo {
             Some("no limit"),
             "Processor time that its threads may take together in each `period`.",
         ),
-        key("period", PERIOD, None, "The period of its replenishment."),
+        key("period", Kind::Period, None, "The period of its replenishment."),
         key("policy", Kind::Policy, Some(deferrable::NAME), "The server policy that replenishes the budget."),
     ],
     shared: &[],
@@ -347,7 +347,7 @@ pub(crate) static FLOW: TableInfo = TableInfo {
         key("start", ANY_TIME, Some("0ns"), "When the flow begins."),
         key(
             "period",
-            PERIOD,
+            Kind::Period,
             None,
             "`request`, `periodic`: distance of packets; requests without one follow the answer.",
         ),

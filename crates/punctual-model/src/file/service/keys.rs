@@ -1,7 +1,7 @@
 //! Keys of the service's configuration, and keys that only later versions can carry out.
 
 use crate::file::host::keys::{COUNT_32, POOL_PROCESSORS};
-use crate::file::key::{Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use crate::file::key::{Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
 
 /// The modes of the service.
@@ -76,7 +76,7 @@ static CLASS: TableInfo = TableInfo {
         ),
         key("pool", Kind::NameOf("pool"), Some("the only pool"), "The pool of the VMs' vCPUs."),
         key("budget", SOME_TIME, None, "Processor time of each vCPU per period."),
-        key("period", PERIOD, None, "Replenishment period."),
+        key("period", Kind::Period, None, "Replenishment period."),
         key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
         key(
             "best_effort",
