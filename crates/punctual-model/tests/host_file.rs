@@ -123,7 +123,7 @@ fn every_period_may_be_a_frequency() {
     let sense = host.tasks.iter().find(|task| task.name == "sense").expect("the task");
     let Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } = sense.work else { panic!("jobs") };
     assert_eq!(period, Duration::from_ms(80));
-    assert_eq!(valid(&to_toml(&host)), host);
+    assert_eq!(valid(&to_toml(&host)), Host { name: host.name.clone(), ..host.clone() });
     let sporadic = MINIMAL.replace("period = '10ms'", "separation = '10ms'");
     let changes = set(&["domain.vm.task.t.separation=2kHz", "domain.vm.task.t.server.period=1kHz"]);
     let host = changed(&sporadic, &changes).unwrap_or_else(|e| panic!("{e}"));
@@ -541,13 +541,13 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
     // Not RTDS: it refuses the small budgets of some generated tasks.
     let guests = prop::sample::select(vec!["deferrable", "sporadic", "edf", "round-robin", "fixed-priority"]);
     let guest = (guests, arbitrary_recipe(), prop::collection::vec(arbitrary_task(), 0..4));
-    let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), any::<bool>());
+    let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), any::<bool>(), any::<bool>());
     (prop::collection::vec(domain, 0..5), policies, any::<u32>()).prop_map(|(domains, policy, seed)| {
         let mut text = format!(
             "name = \"q\\\"\\\\ü\"\nseed = {seed}\n[machine]\nprocessors = 4\n[pool.p]\n\
              processors = [1, 3]\npolicy = '{policy}'\n"
         );
-        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, single)) in
+        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, single, copied)) in
             domains.into_iter().enumerate()
         {
             text += &format!("[domain.d{i}]\n{unit}vcpus = {vcpus}\nguest = '{guest}'\n{generate}");
@@ -561,6 +561,9 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
             }
             for (j, task) in tasks.iter().enumerate() {
                 text += &format!("[domain.d{i}.task.job{j}]\n{task}");
+                if copied {
+                    text += "copies = 3\nstagger = '7us'\n";
+                }
             }
         }
         text
@@ -747,6 +750,69 @@ fn a_host_with_networks_survives_being_written_out() {
         parse(&written, "written.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}")),
         host
     );
+}
+
+#[test]
+fn a_table_with_copies_is_as_many_flows_and_tasks() {
+    let sensor = "[flow.sensor]\nkind = 'periodic'\nfrom = 'b'\nto = 'client'\nperiod = '1ms'\n";
+    let b = |tasks: &str, flows: &str| {
+        NETWORK.replace("[domain.dom0]", &format!("{tasks}\n[domain.dom0]")).replace(sensor, flows)
+    };
+    let short = b(
+        "task.poll = { period = '5ms', cost = '1us', copies = 2, stagger = '1ms' }",
+        &format!("{sensor}start = '2us'\ncopies = 3\nstagger = '3us'\n"),
+    );
+    let flow = |n: u64, start: u64| {
+        sensor.replace("sensor", &format!("sensor-{n}")) + &format!("start = '{start}us'\n")
+    };
+    let long = b(
+        "task.poll-1 = { period = '5ms', cost = '1us' }\n\
+         task.poll-2 = { period = '5ms', cost = '1us', offset = '1ms' }",
+        &(flow(1, 2) + &flow(2, 5) + &flow(3, 8)),
+    );
+    let host = valid(&short);
+    assert_eq!(host.flows.len(), NETWORK.matches("[flow.").count() + 2);
+    assert_eq!(host, valid(&long));
+    assert_eq!(host, valid(&to_toml(&host)));
+    let more = changed(&short, &set(&["flow.sensor.copies=1", "domain.b.task.poll.copies=40"]));
+    let more = more.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((more.flows[2].name.as_str(), more.flows.len()), ("sensor-1", host.flows.len() - 2));
+    assert_eq!(more.tasks.len(), host.tasks.len() + 38);
+}
+
+#[test]
+fn a_chain_names_one_copy_of_a_task() {
+    let copied = NETWORK.replace("task.sense = { ", "task.sense = { copies = 2, ");
+    let said = refusal(&copied, &Overrides::default());
+    assert!(said.contains("`a` has no task `sense`") && said.contains("did you mean `sense-1`?"), "{said}");
+    let host = valid(&copied.replace("'a.sense'", "'a.sense-2'"));
+    assert_eq!(host.tasks[host.chains[0].steps[0].0].name, "sense-2");
+}
+
+#[test]
+fn hogs_and_sporadic_tasks_are_staggered_too() {
+    let text = MINIMAL.to_string()
+        + "[domain.vm.task.hog]\nhog = true\nstart = '1s'\ncopies = 2\nstagger = '1s'\n\
+           [domain.vm.task.rare]\nseparation = '9ms'\ncost = '1us'\ncopies = 2\nstagger = '2ms'\n";
+    let host = valid(&text);
+    let [_, _, hog, _, rare] = &host.tasks[..] else { panic!("five tasks") };
+    assert_eq!((hog.name.as_str(), hog.work), ("hog-2", Work::Hog { start: Duration::from_secs(2) }));
+    let Work::Jobs { arrival: Arrival::Sporadic { offset, .. }, .. } = rare.work else { panic!("sporadic") };
+    assert_eq!(offset, Duration::from_ms(2));
+}
+
+#[test]
+fn totals_of_copies_are_those_of_tables() {
+    let flows = |tables: usize| -> String {
+        let flow = |n| format!("[flow.f{n}]\nkind = 'storm'\nfrom = 'a'\nto = 'b'\ncopies = 1024\n");
+        NETWORK.to_string() + &(0..tables).map(flow).collect::<String>()
+    };
+    assert!(refusal(&flows(64), &Overrides::default()).contains("too many flows"));
+    let tasks = |tables: usize| -> String {
+        let task = |n| format!("[domain.vm.task.x{n}]\nperiod = '9ms'\ncost = '1us'\ncopies = 1024\n");
+        MINIMAL.to_string() + &(0..tables).map(task).collect::<String>()
+    };
+    assert!(refusal(&tasks(64), &Overrides::default()).contains("too many tasks"));
 }
 
 #[test]

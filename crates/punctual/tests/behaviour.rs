@@ -57,6 +57,29 @@ fn one_run_is_a_json_object_and_several_are_an_array() {
     assert_eq!(policies, ["rtds", "edf"]);
 }
 
+/// A table with `copies` is the tables that `show` prints, and so are its results.
+#[test]
+fn copies_are_simulated_and_checked_as_if_each_were_spelled_out() {
+    let directory = TempDir::new().expect("a directory");
+    let [short, long] = ["short.toml", "long.toml"].map(|name| directory.path().join(name));
+    let host = "name = 'streams'\n[machine]\nprocessors = 2\n[pool.all]\npolicy = 'fixed-priority'\n\
+                [domain.relay]\npriority = 2\ntask.trip = { period = '1ms', cost = '9us', copies = 3 }\n\
+                [domain.switch]\npriority = 1\n[network.bus]\ndriver = 'switch'\noutside.unit = {}\n\
+                [flow.sv]\nkind = 'periodic'\nfrom = 'unit'\nto = 'relay'\nperiod = '4kHz'\n\
+                copies = 8\nstagger = '3us'\n";
+    fs::write(&short, host).expect("written");
+    let shown = stdout(&["show", text(&short)]);
+    assert_eq!((shown.matches("[flow.sv-").count(), shown.matches("task.trip-").count()), (8, 3));
+    fs::write(&long, shown).expect("written");
+    for command in [&["sim", "--json", "--duration", "20ms"][..], &["sim", "--duration", "20ms"], &["check"]]
+    {
+        let of = |file: &Path| run(&[command, &[text(file)]].concat()).stdout;
+        let printed = String::from_utf8(of(&short)).expect("text");
+        assert!(printed.contains("trip-3") || printed.contains("sv-8"), "{printed}");
+        assert!(printed.into_bytes() == of(&long), "{command:?}");
+    }
+}
+
 /// Lehoczky 1990: with deadlines beyond the period, the fifth job is the worst.
 #[test]
 fn check_decides_deadlines_beyond_the_period_and_says_how_late_a_job_is() {

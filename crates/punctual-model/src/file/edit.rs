@@ -198,14 +198,17 @@ fn table_at<'d>(root: &'d mut dyn TableLike, path: &[&str]) -> Option<&'d mut dy
     }
 }
 
-/// Replaces every `generate` by the tasks that it generates.
+/// Replaces every `generate` by the tasks that it generates, and every table with `copies` by one for each
+/// of them.
 fn spell_out_tasks(edited: &mut DocumentMut, host: &Host) -> Option<()> {
     let mut spelled = document(host);
     let pools = host.pools.iter().map(|pool| ["pool", pool.name.as_str()]);
     let domains = host.domains.iter().map(|domain| ["domain", domain.name.as_str()]);
     for path in pools.chain(domains) {
         let Some(table) = table_at(edited.as_table_mut(), &path) else { continue };
-        if table.remove("generate").is_none() {
+        let generates = table.remove("generate").is_some();
+        let copied = take_copied(table);
+        if !generates && copied.is_empty() {
             continue;
         }
         let Some(from) = table_at(spelled.as_table_mut(), &[path[0], path[1], "task"]) else { continue };
@@ -213,12 +216,35 @@ fn spell_out_tasks(edited: &mut DocumentMut, host: &Host) -> Option<()> {
         tasks.set_implicit(true);
         let tasks = table.entry("task").or_insert(Item::Table(tasks)).as_table_like_mut()?;
         for (name, task) in from.iter() {
+            // Copies need not be the last ones, so all others move behind them, each in its turn.
+            let own = if copied.is_empty() { None } else { tasks.remove(name) };
             if tasks.get(name).is_none() {
-                tasks.insert(name, task.clone());
+                tasks.insert(name, own.unwrap_or_else(|| spelled_out(name, task, &copied)));
             }
         }
     }
     Some(())
+}
+
+/// Takes the tables of tasks with `copies` out of `parent`.
+fn take_copied(parent: &mut dyn TableLike) -> Vec<(String, Item)> {
+    let Some(tasks) = parent.get_mut("task").and_then(Item::as_table_like_mut) else { return Vec::new() };
+    let copied = tasks.iter().filter(|(_, task)| task.get("copies").is_some());
+    let names: Vec<String> = copied.map(|(name, _)| name.to_owned()).collect();
+    names.into_iter().filter_map(|name| tasks.remove(&name).map(|task| (name, task))).collect()
+}
+
+/// The table of a task that was generated or copied. Its priority stays a rank where it was one: the ranks of
+/// the other tasks depend on that.
+fn spelled_out(name: &str, task: &Item, copied: &[(String, Item)]) -> Item {
+    let mut task = task.clone();
+    let table = name.rsplit_once('-').and_then(|(table, _)| copied.iter().find(|(name, _)| name == table));
+    if table.is_none_or(|(_, table)| table.get("priority").is_none())
+        && let Some(task) = task.as_table_like_mut()
+    {
+        task.remove("priority");
+    }
+    task
 }
 
 #[cfg(test)]
@@ -295,6 +321,25 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
         let file = changed(&text, |host| host.vcpus[0].params.budget = Some(Duration::from_ms(5)));
         assert!(file.contains("[domain.a.task.t2]") && file.contains("# servers"), "{file}");
         assert!(!file.contains("generate"), "{file}");
+    }
+
+    #[test]
+    fn copies_that_get_parameters_of_their_own_are_spelled_out_in_their_place() {
+        let text = "# mine\n[machine]\nprocessors = 1\n\n[pool.rt]\npolicy = \"periodic\"\n\n\
+                    [pool.rt.task.sv] # samples\nperiod = \"250Hz\"\ncost = \"100us\"\ncopies = 3\n\n\
+                    [pool.rt.task.goose] # events\nperiod = \"10ms\"\ncost = \"1ms\"\n";
+        let file = changed(text, |host| host.tasks[1].params.period = Some(Duration::from_ms(2)));
+        assert!(file.contains("# mine") && file.contains("[pool.rt.task.goose] # events"), "{file}");
+        assert!(file.contains("[pool.rt.task.sv-2]") && !file.contains("copies"), "{file}");
+        let other = changed(text, |host| host.tasks[3].params.period = Some(Duration::from_ms(5)));
+        assert!(other.contains("copies = 3") && other.contains("server = { period = \"5ms\" }"), "{other}");
+    }
+
+    #[test]
+    fn copies_stay_one_table_where_only_the_domain_changes() {
+        let text = ONE.replace("cost = \"1ms\" }", "cost = \"1us\", copies = 5, stagger = \"1ms\" }");
+        let file = changed(&text, |host| host.vcpus[0].params.budget = Some(Duration::from_ms(3)));
+        assert_eq!(file, text.replace("2ms", "3ms"));
     }
 
     #[test]

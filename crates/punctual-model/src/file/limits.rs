@@ -9,12 +9,16 @@ pub(crate) const PROCESSORS_MAX: u64 = 1024;
 pub const UNITS_MAX: usize = 65_536;
 /// Tasks that one `generate` table makes, at most (RandFixedSum's table grows with the square).
 pub(crate) const GENERATED_MAX: u64 = 1000;
+/// Copies of a task or flow at most.
+pub(crate) const COPIES_MAX: u64 = 1024;
 /// Domains inside domains, at most.
 pub(crate) const NESTING_MAX: usize = 16;
 /// Shortest period of a task or a unit: shorter ones would flood any machine with events.
 pub const PERIOD_MIN: Duration = Duration::from_us(1);
 /// Networks, and hosts outside of one network, at most.
 pub(crate) const NETWORKS_MAX: usize = 64;
+/// Characters of the name of a pool, domain, task, network, flow or chain at most.
+pub(crate) const NAME_MAX: usize = 64;
 /// Flows and chains together, at most.
 pub(crate) const FLOWS_MAX: usize = 65_536;
 /// Steps of a chain at most.

@@ -3,6 +3,7 @@
 //! The format is described in `docs/host-file.md`, which is generated from the same tables of keys that the
 //! parser reads.
 
+mod copies;
 pub mod edit;
 pub(crate) mod entry;
 pub(crate) mod error;

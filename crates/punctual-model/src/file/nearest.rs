@@ -1,11 +1,12 @@
 //! The valid name that a wrong one was probably meant to be.
 
 /// Words that other tools use for a key.
-const SYNONYMS: [(&str, &str); 13] = [
+const SYNONYMS: [(&str, &str); 14] = [
     ("wcet", "cost"),
     ("execution_time", "cost"),
     ("interarrival", "separation"),
     ("frequency", "period"),
+    ("count", "copies"),
     ("cores", "processors"),
     ("cpus", "processors"),
     ("pcpus", "processors"),

@@ -5,6 +5,7 @@ use punctual_sched::{Duration, registry};
 use super::entry::shorten;
 use super::error::Errors;
 use super::key::{KeyInfo, Kind, TableInfo};
+use super::limits::NAME_MAX;
 use super::nearest::nearest;
 use super::quantity::{self, Share};
 use super::source::Place;
@@ -217,7 +218,7 @@ fn not_a_key(title: &str, names: Vec<&str>, entry: &Entry, near: Option<String>,
 
 fn check_name(entry: &Entry, errors: &mut Errors) {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(valid) {
+    if entry.key.is_empty() || entry.key.len() > NAME_MAX || !entry.key.chars().all(valid) {
         let message = format!("`{}` cannot be a name", shorten(&entry.key));
         errors.add(entry.key_place, message, "expected 1 to 64 of the characters A-Z a-z 0-9 - _");
     }

@@ -5,7 +5,7 @@ use punctual_sched::{Duration, Instant, ParamError, UnitParams};
 
 use super::draft::{DomainDraft, PoolDraft};
 use super::generate::{add_generated, generated};
-use super::task::{TaskDraft, Tasks};
+use super::task::{TaskDraft, Tasks, spelled_out};
 use super::unit::{UnitDraft, UnitKind};
 use crate::file::error::Errors;
 use crate::file::limits::UNITS_MAX;
@@ -81,15 +81,14 @@ fn add_tasks(
     share: Option<Share>,
     errors: &mut Errors,
 ) -> Option<()> {
-    let mut drafts = tasks.drafts;
+    let last = tasks.drafts.last().map(|(draft, _)| draft.unit.place);
+    let count = tasks.drafts.iter().map(|(_, copies)| copies.count()).sum();
+    check_count(host, count, last, errors)?;
+    let mut drafts = spelled_out(tasks.drafts, errors);
     if let Some(section) = tasks.generate {
         let specs = generated(section, host.seed, name, share, errors)?;
         add_generated(&mut drafts, &specs, section.place);
-    }
-    if host.tasks.len() + drafts.len() > UNITS_MAX {
-        let place = drafts.last().map_or(Place::TOP, |d| d.unit.place);
-        errors.add(place, "the host has too many tasks", format!("expected at most {UNITS_MAX}"));
-        return None;
+        check_count(host, drafts.len(), Some(section.place), errors)?;
     }
     rank(&mut drafts);
     for draft in drafts {
@@ -102,6 +101,16 @@ fn add_tasks(
         units.tasks.push(draft.unit);
     }
     Some(())
+}
+
+/// Adds an error at `last` when the host cannot have `more` tasks.
+fn check_count(host: &Host, more: usize, last: Option<Place>, errors: &mut Errors) -> Option<()> {
+    if host.tasks.len() + more <= UNITS_MAX {
+        return Some(());
+    }
+    let place = last.unwrap_or(Place::TOP);
+    errors.add(place, "the host has too many tasks", format!("expected at most {UNITS_MAX}"));
+    None
 }
 
 /// Gives the tasks without a priority their rank by relative deadline; equal ones in their order, hogs last.

@@ -2,6 +2,7 @@
 
 use punctual_sched::fixed_priority;
 
+use crate::file::copies::COPY_KEYS;
 use crate::file::host_stack::keys::HOST_STACK;
 use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::{GENERATED_MAX, PROCESSORS_MAX};
@@ -263,7 +264,7 @@ pub(crate) static TASK: TableInfo = TableInfo {
              `budget` is the greatest cost, `period` and `deadline` are the task's.",
         ),
     ],
-    shared: &[&TASK_PRIORITY_AND_AFFINITY],
+    shared: &[&TASK_PRIORITY_AND_AFFINITY, &COPY_KEYS],
     options: OptionTables::None,
 };
 

@@ -4,6 +4,7 @@ use punctual_sched::{Duration, UnitParams};
 
 use super::keys::COST;
 use super::unit::{Processors, UnitDraft, UnitKind, placement, server_params};
+use crate::file::copies::{Copies, Names};
 use crate::file::error::Errors;
 use crate::file::section::Section;
 use crate::file::tree::Value;
@@ -18,17 +19,49 @@ pub(crate) struct TaskDraft {
 
 /// The tasks of a pool or domain, and what to generate after them.
 pub(crate) struct Tasks<'t> {
-    pub(crate) drafts: Vec<TaskDraft>,
+    /// Each table with how many tasks it stands for.
+    pub(crate) drafts: Vec<(TaskDraft, Copies)>,
     pub(crate) generate: Option<Section<'t>>,
 }
 
 /// Reads the tasks of a pool or domain.
 pub(crate) fn tasks<'t>(section: Section<'t>, of: &Processors<'_>, errors: &mut Errors) -> Tasks<'t> {
-    let mut drafts: Vec<TaskDraft> = Vec::new();
+    let mut drafts = Vec::new();
     for task_section in section.named("task", errors) {
-        drafts.extend(task(task_section, of, errors));
+        let copies = Copies::read(task_section, &["offset", "start"], errors);
+        drafts.extend(task(task_section, of, errors).map(|draft| (draft, copies)));
     }
     Tasks { drafts, generate: section.table("generate", errors) }
+}
+
+/// Every task that the tables stand for.
+pub(crate) fn spelled_out(tables: Vec<(TaskDraft, Copies)>, errors: &mut Errors) -> Vec<TaskDraft> {
+    let mut names = Names::default();
+    let mut drafts = Vec::new();
+    for (draft, copies) in tables {
+        for (name, later) in copies.each(&draft.name) {
+            if !names.add("task", &name, draft.unit.place, errors) {
+                break;
+            }
+            drafts.push(TaskDraft { name, unit: draft.unit.clone(), work: delayed(draft.work, later) });
+        }
+    }
+    drafts
+}
+
+/// The same work, beginning later.
+fn delayed(work: Work, later: Duration) -> Work {
+    match work {
+        Work::Jobs { arrival: Arrival::Periodic { period, offset }, cost, deadline } => {
+            Work::Jobs { arrival: Arrival::Periodic { period, offset: offset + later }, cost, deadline }
+        }
+        Work::Jobs { arrival: Arrival::Sporadic { separation, slack_mean, offset }, cost, deadline } => {
+            let arrival = Arrival::Sporadic { separation, slack_mean, offset: offset + later };
+            Work::Jobs { arrival, cost, deadline }
+        }
+        Work::Hog { start } => Work::Hog { start: start + later },
+        Work::Served { .. } => work,
+    }
 }
 
 fn task(section: Section<'_>, of: &Processors<'_>, errors: &mut Errors) -> Option<TaskDraft> {
@@ -90,7 +123,8 @@ pub(crate) fn derived_params(work: &Work) -> UnitParams {
 fn hog_work(section: Section<'_>, errors: &mut Errors) -> Option<Work> {
     for key in ["period", "separation", "slack_mean", "cost", "deadline", "offset"] {
         if let Some(entry) = section.get(key) {
-            let expected = "a hog always has work: it takes `start`, `server`, `priority`, `affinity`";
+            let expected =
+                "a hog always has work: it takes `start`, `server`, `priority`, `affinity`, `copies`";
             errors.add(entry.key_place, format!("a hog has no `{key}`"), expected);
         }
     }
@@ -103,10 +137,10 @@ fn served_work(section: Section<'_>, of: &Processors<'_>, errors: &mut Errors) -
         let place = section.get("on_packet").map_or(section.place, |e| e.key_place);
         errors.add(place, "a task of a pool gets no packets", "expected `on_packet` in a domain's task");
     }
-    for key in ["period", "separation", "slack_mean", "offset", "start"] {
+    for key in ["period", "separation", "slack_mean", "offset", "start", "stagger"] {
         if let Some(entry) = section.get(key) {
             let expected = "its jobs are released by packets: it takes `cost`, `deadline`, `server`, \
-                            `priority`, `affinity`";
+                            `priority`, `affinity`, `copies`";
             errors.add(entry.key_place, format!("a task with `on_packet` has no `{key}`"), expected);
         }
     }

@@ -5,6 +5,7 @@ use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
 
 use super::names::Name;
+use crate::file::copies::Copies;
 use crate::file::source::{Place, Places};
 use crate::network::{
     DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Plane, Traffic, Transport, Vlans,
@@ -56,6 +57,7 @@ pub(crate) struct PlaneDraft {
 
 pub(crate) struct FlowDraft {
     pub(crate) name: Name,
+    pub(crate) copies: Copies,
     pub(crate) network: Option<Name>,
     pub(crate) from: Name,
     pub(crate) to: Name,

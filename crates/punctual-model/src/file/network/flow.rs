@@ -4,6 +4,7 @@ use punctual_sched::Duration;
 
 use super::draft::{ChainDraft, FlowDraft};
 use super::names::{Name, name_under, own_name};
+use crate::file::copies::Copies;
 use crate::file::error::Errors;
 use crate::file::limits::STEPS_MAX;
 use crate::file::section::Section;
@@ -31,6 +32,7 @@ pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraf
     let (from, to) = (name_under(section, "from", errors), name_under(section, "to", errors));
     let server = name_under(section, "server", errors);
     let (start, count) = (section.duration_or_default("start", errors), section.count("count", errors));
+    let copies = Copies::read(section, &["start"], errors);
     let kind = kind?;
     for (key, kinds) in KEYS_OF_KINDS {
         if let (Some(entry), false) = (section.get(key), kinds.contains(&kind)) {
@@ -45,6 +47,7 @@ pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraf
     let traffic = traffic(section, kind, errors)?;
     Some(FlowDraft {
         name: own_name(section),
+        copies,
         network,
         from: from?,
         to: to?,

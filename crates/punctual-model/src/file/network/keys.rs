@@ -3,6 +3,7 @@
 use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
 use punctual_sched::servers::deferrable;
 
+use crate::file::copies::COPY_KEYS;
 use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::GUEST_COST_MIN;
 use crate::file::quantity::WHOLE;
@@ -389,7 +390,7 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "`storm`: least distance of packets; required for a host outside.",
         ),
     ],
-    shared: &[],
+    shared: &[&COPY_KEYS],
     options: OptionTables::None,
 };
 

@@ -31,15 +31,17 @@ pub(crate) fn read(root: Section<'_>, errors: &mut Errors) -> Drafts {
             format!("expected at most {NETWORKS_MAX}"),
         );
     }
-    if flows.len() + chains.len() > FLOWS_MAX {
-        let key = if flows.is_empty() { "chain" } else { "flow" };
-        errors.add(place(key), "there are too many flows", format!("expected at most {FLOWS_MAX}"));
-    }
-    Drafts {
+    let drafts = Drafts {
         networks: networks.into_iter().filter_map(|section| network(section, errors)).collect(),
         flows: flows.into_iter().filter_map(|section| flow(section, errors)).collect(),
         chains: chains.into_iter().filter_map(|section| chain(section, errors)).collect(),
+    };
+    let flows: usize = drafts.flows.iter().map(|flow| flow.copies.count()).sum();
+    if flows + drafts.chains.len() > FLOWS_MAX {
+        let key = if flows == 0 { "chain" } else { "flow" };
+        errors.add(place(key), "there are too many flows", format!("expected at most {FLOWS_MAX}"));
     }
+    drafts
 }
 
 fn network(section: Section<'_>, errors: &mut Errors) -> Option<NetworkDraft> {

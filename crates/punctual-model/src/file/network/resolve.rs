@@ -1,5 +1,7 @@
 //! Looks up the names in networks, flows and chains once domains and tasks are known.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::PORTS;
@@ -8,6 +10,7 @@ use punctual_sched::{Duration, Instant};
 use super::draft::{ChainDraft, Drafts, FlowDraft, NetworkDraft};
 use super::names::Name;
 use super::switch;
+use crate::file::copies::Names;
 use crate::file::entry::{expected_names, shorten};
 use crate::file::error::Errors;
 use crate::file::nearest::nearest;
@@ -35,12 +38,7 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
     for (network, outside) in host.networks.iter_mut().zip(outside) {
         network.outside = outside.into_iter().map(|(host, _)| host).collect();
     }
-    for draft in drafts.flows {
-        if let Some(flow) = flow(draft, host, errors) {
-            attach_ends(&flow, host);
-            host.flows.push(flow);
-        }
-    }
+    add_flows(drafts.flows, host, errors);
     for draft in drafts.chains {
         if let Some(chain) = chain(draft, host, errors) {
             attach_steps(&chain, host);
@@ -56,6 +54,22 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
     }
     for (i, places) in places.iter().enumerate() {
         finish_interfaces(host, i, places, errors);
+    }
+}
+
+/// Adds every flow that the tables stand for.
+fn add_flows(drafts: Vec<FlowDraft>, host: &mut Host, errors: &mut Errors) {
+    let mut names = Names::default();
+    for draft in drafts {
+        let (copies, place) = (draft.copies, draft.name.place);
+        let Some(flow) = flow(draft, host, errors) else { continue };
+        attach_ends(&flow, host);
+        for (name, later) in copies.each(&flow.name) {
+            if !names.add("flow", &name, place, errors) {
+                break;
+            }
+            host.flows.push(Flow { name, start: flow.start + later, ..flow });
+        }
     }
 }
 
@@ -330,12 +344,16 @@ fn attach_ends(flow: &Flow, host: &mut Host) {
 
 /// Checks that every task that packets release is a step of a chain or the server of a flow, and not both.
 fn check_served(host: &Host, errors: &mut Errors) {
+    let steps: BTreeSet<usize> = host.chains.iter().flat_map(|c| &c.steps).map(|step| step.0).collect();
+    let mut served: BTreeMap<usize, &Flow> = BTreeMap::new();
+    for flow in &host.flows {
+        if let Traffic::Request { server: Some(server), .. } = flow.traffic {
+            served.entry(server.0).or_insert(flow);
+        }
+    }
     for (ix, task) in host.tasks.iter().enumerate() {
         let Work::Served { .. } = task.work else { continue };
-        let in_chain = host.chains.iter().any(|c| c.steps.contains(&TaskIx(ix)));
-        let serves =
-            |f: &Flow| matches!(f.traffic, Traffic::Request { server: Some(server), .. } if server.0 == ix);
-        let of_flow = host.flows.iter().find(|f| serves(f));
+        let (in_chain, of_flow) = (steps.contains(&ix), served.get(&ix));
         let Parent::Domain(domain) = task.parent else { continue };
         let name = format!("{}.{}", host.domains[domain.0].name, task.name);
         match of_flow {
