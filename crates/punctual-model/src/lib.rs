@@ -18,6 +18,7 @@ pub mod import;
 pub mod index;
 pub mod live;
 pub mod network;
+pub mod overheads;
 pub mod results;
 mod schema;
 pub mod service;

@@ -94,6 +94,16 @@ fn defaults_are_those_of_the_reference() {
 }
 
 #[test]
+fn published_overheads_have_a_name_and_are_written_out() {
+    let text = MINIMAL.replace("processors = 1", "processors = 1\noverheads = 'xen-4.0'");
+    let host = valid(&text);
+    let costs = &host.overheads;
+    assert_eq!((costs.decision, costs.context_switch), (Duration::from_ns(121), Duration::from_ns(1498)));
+    assert_eq!(valid(&to_toml(&host)), host);
+    assert_eq!((host.free_scheduling(), valid(MINIMAL).free_scheduling().is_some()), (None, true));
+}
+
+#[test]
 fn processors_are_numbered_by_the_machine_in_the_file_and_by_position_in_the_policy() {
     let host = valid(TWO_POOLS);
     assert_eq!(host.pools[0].processors, [1, 4]);

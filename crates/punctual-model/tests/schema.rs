@@ -59,6 +59,16 @@ fn the_checked_in_reference_is_fresh() {
 }
 
 #[test]
+fn the_reference_has_every_preset_with_its_costs() {
+    let text = std::fs::read_to_string(root().join("docs/host-file.md")).expect("the reference");
+    for preset in &punctual_model::overheads::PRESETS {
+        let costs = preset.overheads;
+        let row = format!("| `{}` | {} | {} |", preset.name, costs.decision, costs.context_switch);
+        assert!(text.contains(&row), "{row}");
+    }
+}
+
+#[test]
 fn the_schema_accepts_every_example_and_what_is_written_out() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let examples = toml_files("examples");

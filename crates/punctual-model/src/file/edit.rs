@@ -78,6 +78,10 @@ fn with_durations(text: &str, path: &[&str], values: &[(&str, Duration)]) -> Opt
             false if depth + 1 < path.len() => toml_edit::table(),
             false => Item::Table(Table::new()),
         };
+        // The name of published costs gives way to the costs.
+        if table.get(name).is_some_and(Item::is_str) {
+            table.remove(name);
+        }
         let item = table.entry(name).or_insert(new);
         is_inline = item.is_inline_table();
         table = item.as_table_like_mut()?;
@@ -386,6 +390,19 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
         let costs = "[machine.overheads]\ndecision = \"850ns\"\ncontext_switch = \"3us\"\n";
         assert!(added.contains(costs), "{added}");
         assert!(added.starts_with("[machine]\nprocessors = 2\n"), "{added}");
+    }
+
+    #[test]
+    fn overheads_replace_the_name_of_published_ones() {
+        let added = calibrated("[machine]\nprocessors = 2\noverheads = \"xen-4.0\"\n");
+        assert_eq!(
+            added,
+            "[machine]\nprocessors = 2\n\n[machine.overheads]\ndecision = \"850ns\"\n\
+             context_switch = \"3us\"\n"
+        );
+        let inline = calibrated("machine = { processors = 2, overheads = \"xen-4.0\" }\n");
+        let document: DocumentMut = inline.parse().expect("TOML still");
+        assert_eq!(document["machine"]["overheads"]["decision"].as_str(), Some("850ns"), "{inline}");
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(crate) enum Kind {
     Cost,
     /// A table with these keys.
     Table(&'static TableInfo),
+    /// One of these words, or a table with these keys.
+    WordOrTable(&'static [&'static str], &'static TableInfo),
     /// Tables by name, each with these keys.
     Named(&'static TableInfo),
     /// Tables by number from 0, each with these keys.

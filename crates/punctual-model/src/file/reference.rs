@@ -51,9 +51,11 @@ fn reference_tables(root: &'static TableInfo) -> String {
         reference_table(info, &mut out);
         for key in info.all().collect::<Vec<_>>().into_iter().rev() {
             match key.kind {
-                Kind::Table(inner) | Kind::Named(inner) | Kind::Numbered(inner) | Kind::OneOfEach(inner) => {
-                    todo.push(inner)
-                }
+                Kind::Table(inner)
+                | Kind::WordOrTable(_, inner)
+                | Kind::Named(inner)
+                | Kind::Numbered(inner)
+                | Kind::OneOfEach(inner) => todo.push(inner),
                 _ => {}
             }
         }
@@ -103,6 +105,10 @@ fn readers(key: &str, info: &TableInfo) -> String {
     if is_unit && !policies.is_empty() { format!(" Read by {}.", policies.join(", ")) } else { String::new() }
 }
 
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
+}
+
 fn takes(kind: Kind) -> String {
     let percent = |max: Share| format!("percentage up to `\"{}\"`", show_percent(max));
     match kind {
@@ -121,7 +127,8 @@ fn takes(kind: Kind) -> String {
         Kind::Integer { min, max } => format!("{min} to {max}"),
         Kind::Flag => "`true` or `false`".into(),
         Kind::Percent { max } => percent(max),
-        Kind::Word(words) => words.iter().map(|w| format!("`\"{w}\"`")).collect::<Vec<_>>().join(", "),
+        Kind::Word(words) => quoted(words),
+        Kind::WordOrTable(words, _) => format!("{}, or a table", quoted(words)),
         Kind::Policy => "a policy's name".into(),
         Kind::Guest => "a policy's name, or a table".into(),
         Kind::NameOf(what) => format!("name of a {what}"),

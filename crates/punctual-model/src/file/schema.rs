@@ -112,6 +112,9 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
         }
         // A reference hides what stands beside it, such as the description, unless it is wrapped.
         Kind::Table(info) => json!({ "allOf": [define(info, definitions)] }),
+        Kind::WordOrTable(words, info) => {
+            json!({ "anyOf": [{ "type": "string", "enum": words }, define(info, definitions)] })
+        }
         Kind::Named(info) => json!({
             "type": "object",
             "propertyNames": { "pattern": name["pattern"] },

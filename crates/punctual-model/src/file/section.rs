@@ -174,13 +174,18 @@ impl<'t> Section<'t> {
     }
 
     pub(crate) fn word(self, key: &'static str, errors: &mut Errors) -> Option<&'static str> {
-        let Kind::Word(words) = self.kind(key) else { unreachable!("{key} is one of some words") };
-        self.get(key)?.word(words, "", errors)
+        match self.kind(key) {
+            Kind::Word(words) => self.get(key)?.word(words, "", errors),
+            Kind::WordOrTable(words, _) => self.get(key)?.word(words, "a table, or ", errors),
+            _ => unreachable!("{key} is one of some words"),
+        }
     }
 
     /// The table under `key`, its keys checked.
     pub(crate) fn table(self, key: &'static str, errors: &mut Errors) -> Option<Section<'t>> {
-        let Kind::Table(info) = self.kind(key) else { unreachable!("{key} is a table") };
+        let (Kind::Table(info) | Kind::WordOrTable(_, info)) = self.kind(key) else {
+            unreachable!("{key} is a table")
+        };
         let inner = Section::of(self.get(key)?, info, errors)?;
         inner.check_keys(errors);
         Some(inner)

@@ -10,6 +10,7 @@ use crate::file::live::keys::LIVE_KEYS;
 use crate::file::network::keys::{CHAIN, FLOW, NETWORK};
 use crate::file::quantity::WHOLE;
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
+use crate::overheads;
 
 pub(crate) const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
 
@@ -66,7 +67,13 @@ static MACHINE: TableInfo = TableInfo {
             Kind::Count { min: 1, max: PROCESSORS_MAX },
             "Number of physical processors; they are numbered from 0.",
         ),
-        key("overheads", Kind::Table(&OVERHEADS), None, "What scheduling itself costs on this machine."),
+        key(
+            "overheads",
+            Kind::WordOrTable(&overheads::NAMES, &OVERHEADS),
+            None,
+            "What scheduling itself costs on this machine, or the name of published costs; without it, \
+             nothing.",
+        ),
     ],
     shared: &[],
     options: OptionTables::None,

@@ -16,8 +16,9 @@ use crate::file::limits::PROCESSORS_MAX;
 use crate::file::network;
 use crate::file::section::Section;
 use crate::file::source::Place;
-use crate::file::tree::Table;
+use crate::file::tree::{Table, Value};
 use crate::host::{Host, Overheads};
+use crate::overheads::preset;
 
 /// Reads the whole document. `None` when something is wrong, which is added to the errors.
 pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option<AnyHost> {
@@ -72,16 +73,24 @@ fn host_name(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Stri
 /// The number of processors and the overheads. An unknown number counts as the greatest possible one, so that
 /// the rest of the file can still be checked.
 fn machine(section: Section<'_>, errors: &mut Errors) -> (usize, Overheads) {
-    let mut overheads = Overheads::default();
-    let Some(machine) = section.table("machine", errors) else { return (PROCESSORS_MAX as usize, overheads) };
-    if let Some(costs) = machine.table("overheads", errors) {
-        let mut cost = |key| costs.duration_or_default(key, errors);
-        overheads = Overheads {
-            decision: cost("decision"),
-            context_switch: cost("context_switch"),
-            migration: cost("migration"),
-            lock: cost("lock"),
-        };
-    }
+    let Some(machine) = section.table("machine", errors) else {
+        return (PROCESSORS_MAX as usize, Overheads::default());
+    };
+    let overheads = overheads(machine, errors).unwrap_or_default();
     (machine.count("processors", errors).unwrap_or(PROCESSORS_MAX) as usize, overheads)
+}
+
+/// Published costs by name, or those of a table.
+fn overheads(machine: Section<'_>, errors: &mut Errors) -> Option<Overheads> {
+    if let Value::Text(_) = machine.get("overheads")?.node.value {
+        return Some(preset(machine.word("overheads", errors)?)?.overheads);
+    }
+    let costs = machine.table("overheads", errors)?;
+    let mut cost = |key| costs.duration_or_default(key, errors);
+    Some(Overheads {
+        decision: cost("decision"),
+        context_switch: cost("context_switch"),
+        migration: cost("migration"),
+        lock: cost("lock"),
+    })
 }
