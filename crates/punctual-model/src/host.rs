@@ -65,6 +65,11 @@ pub struct Overheads {
     pub lock: Duration,
 }
 
+/// What to say where scheduling counts as free, and how to change that.
+pub const FREE_SCHEDULING: &str = "scheduling costs are taken as zero; \
+                                   `punctual calibrate --write HOST.toml` measures them, \
+                                   `--overheads xen-4.0` takes published ones";
+
 /// A policy with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyChoice {
@@ -232,8 +237,7 @@ impl Host {
 
     /// What to say of a simulated or analysed host without overheads.
     pub fn free_scheduling(&self) -> Option<&'static str> {
-        (self.overheads == Overheads::default())
-            .then_some("scheduling costs are taken as zero; `punctual calibrate` measures them")
+        (self.overheads == Overheads::default()).then_some(FREE_SCHEDULING)
     }
 
     /// The seed of everything random about the task's jobs.

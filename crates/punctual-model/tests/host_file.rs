@@ -1,8 +1,7 @@
 //! What a host file means: defaults, numbering, order, overrides, and the way back to text.
 
 use proptest::prelude::*;
-use punctual_model::Host;
-use punctual_model::file::{Errors, Overrides, parse, parse_bytes, to_toml};
+use punctual_model::file::{Errors, OtherOverheads, Overrides, parse, parse_bytes, to_toml};
 use punctual_model::host::{Arrival, Parent, Work};
 use punctual_model::index::{DomainIx, PoolIx};
 use punctual_model::live::{
@@ -10,6 +9,7 @@ use punctual_model::live::{
 };
 use punctual_model::network::{Endpoint, Traffic};
 use punctual_model::sockets::Sockets;
+use punctual_model::{AnyHost, Host};
 use punctual_sched::{CpuId, Duration};
 
 const MINIMAL: &str = "
@@ -101,6 +101,16 @@ fn published_overheads_have_a_name_and_are_written_out() {
     assert_eq!((costs.decision, costs.context_switch), (Duration::from_ns(121), Duration::from_ns(1498)));
     assert_eq!(valid(&to_toml(&host)), host);
     assert_eq!((host.free_scheduling(), valid(MINIMAL).free_scheduling().is_some()), (None, true));
+}
+
+#[test]
+fn a_host_with_a_network_stack_takes_no_overheads_of_the_option() {
+    let text = include_str!("../../../examples/kvm-host.toml");
+    let overheads = Some(OtherOverheads::Preset("xen-4.0".into()));
+    let overrides = Overrides { overheads, ..Overrides::default() };
+    let said = AnyHost::parse(text, "kvm-host.toml", &overrides).expect_err("refused").to_string();
+    assert!(said.contains("has costs of its own") && said.contains("kvm-host.toml:"), "{said}");
+    assert!(changed(MINIMAL, &overrides).is_ok_and(|host| host.free_scheduling().is_none()));
 }
 
 #[test]
@@ -234,6 +244,7 @@ fn options_change_the_file_before_it_is_read() {
         ],
         seed: Some(9),
         duration: Some("3s".into()),
+        ..Overrides::default()
     };
     let host = changed(TWO_POOLS, &overrides).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(host.pools.iter().map(|p| p.policy.info.name).collect::<Vec<_>>(), ["polling", "deferrable"]);

@@ -129,6 +129,7 @@ impl Scenario {
         let text = FILES.iter().find(|(path, _)| *path == self.file).map(|(_, text)| *text);
         let text = text.ok_or_else(|| Error::File(self.file.clone()))?;
         let overrides = Overrides {
+            overheads: None,
             policy: self.policy.map(str::to_string),
             set: self.set.clone(),
             seed: self.seed,

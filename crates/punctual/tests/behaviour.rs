@@ -57,6 +57,31 @@ fn one_run_is_a_json_object_and_several_are_an_array() {
     assert_eq!(policies, ["rtds", "edf"]);
 }
 
+#[test]
+fn costs_of_scheduling_come_from_another_file_or_by_name() {
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("measured.toml");
+    let show = |costs: &str| {
+        let output = run(&["show", FIVE, "--overheads", costs]);
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    fs::write(&file, "[machine.overheads]\ndecision = '7us'\n").expect("written");
+    let (status, said) = show(text(&file));
+    assert!(status == Some(0) && said.contains("decision = \"7us\"\ncontext_switch = \"0ns\""), "{said}");
+    let (status, said) = show("xen-4.0-p99");
+    assert!(status == Some(0) && said.contains("context_switch = \"3807ns\""), "{said}");
+    let (status, said) = show("xen-4.17");
+    assert!(status == Some(2) && said.contains("published costs are xen-4.0, xen-4.0-p99"), "{said}");
+    for (costs, message) in [
+        ("[machine.overheads]\ndecision = '7'\n", "`decision` cannot be \"7\""),
+        ("[machine]\nprocessors = 1\n", "this file does not say what scheduling costs"),
+    ] {
+        fs::write(&file, costs).expect("written");
+        let (status, said) = show(text(&file));
+        assert!(status == Some(2) && said.contains(message) && said.contains("measured.toml:"), "{said}");
+    }
+}
+
 /// A table with `copies` is the tables that `show` prints, and so are its results.
 #[test]
 fn copies_are_simulated_and_checked_as_if_each_were_spelled_out() {

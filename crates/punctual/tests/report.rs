@@ -75,6 +75,26 @@ fn one_command_and_its_files_make_the_same_page() {
 }
 
 #[test]
+fn a_page_says_that_scheduling_was_free_as_check_and_sim_do() {
+    let desk = Desk::new();
+    let host = "docs/tutorial/two-vms.toml";
+    let cases: [(&[&str], bool); 2] = [(&[], true), (&["--overheads", "xen-4.0"], false)];
+    for (options, is_free) in cases {
+        let run = |args: &[&str]| desk.run(&[args, options].concat()).stdout;
+        desk.write("sim.json", &run(&["sim", host, "--duration", "100ms", "--json"]));
+        let pages = [
+            run(&["check", host]),
+            run(&["sim", host, "--duration", "100ms"]),
+            desk.succeed(&["report", "@sim.json", "-o", "-"]),
+        ];
+        for page in pages {
+            let said = String::from_utf8_lossy(&page).matches("scheduling costs are taken as zero").count();
+            assert_eq!(said, usize::from(is_free), "{options:?}");
+        }
+    }
+}
+
+#[test]
 fn a_comparison_and_a_report_of_the_same_files_are_the_same_page() {
     let desk = Desk::new();
     let results = |discipline: &str| {

@@ -11,9 +11,9 @@ use super::entry::shorten;
 use super::error::Errors;
 use super::host::read::host;
 use super::host_stack::HOST_STACK;
-use super::overrides::Overrides;
-use super::source::Place;
-use super::tree::{self, Table};
+use super::overrides::{OtherOverheads, Overrides};
+use super::source::{Origin, Place, Source};
+use super::tree::{self, Table, Value};
 use crate::any_host::AnyHost;
 use crate::host::Host;
 
@@ -107,6 +107,13 @@ impl Document {
     fn read(text: &str, file_name: &str, overrides: &Overrides) -> Result<Document, Errors> {
         let mut errors = Errors::in_file(file_name, text);
         let Some(mut root) = read_tree(text, 0, &mut errors) else { return Err(errors.sorted()) };
+        if let (Some(stack), Some(_)) = (root.get(HOST_STACK), &overrides.overheads) {
+            let expected = "expected no `--overheads`: it would change nothing";
+            errors.add(stack.key_place, "a host with `host_stack` has costs of its own", expected);
+        }
+        if let Some(OtherOverheads::File { name, text }) = &overrides.overheads {
+            take_overheads(name, text, &mut root, &mut errors);
+        }
         overrides.apply(&mut root, &mut errors);
         match host(&root, file_name, &mut errors) {
             Some(host) if errors.count() == 0 => {
@@ -149,6 +156,26 @@ pub(super) fn read_tree(text: &str, source: usize, errors: &mut Errors) -> Optio
         errors.add(Place::new(source, range), message, expected);
     }
     syntax_errors.is_empty().then(|| tree::table(document.into_inner(), source, 0))
+}
+
+/// Replaces `overheads` of the machine by those in the file called `name`, which need not be a host file in
+/// full.
+fn take_overheads(name: &str, text: &str, root: &mut Table, errors: &mut Errors) {
+    let source = errors.add_source(Source::new(Origin::File(name.into()), text.into()));
+    let Some(document) = read_tree(text, source, errors) else { return };
+    let overheads = document.get("machine").and_then(|machine| match &machine.node.value {
+        Value::Table(machine) => machine.get("overheads"),
+        _ => None,
+    });
+    let Some(overheads) = overheads else {
+        let expected = "expected [machine.overheads], which `punctual calibrate --write` writes";
+        errors.add(Place::new(source, 0..0), "this file does not say what scheduling costs", expected);
+        return;
+    };
+    if let Some(Value::Table(machine)) = root.get_mut("machine").map(|entry| &mut entry.node.value) {
+        machine.entries.retain(|entry| entry.key != overheads.key);
+        machine.entries.push(overheads.clone());
+    }
 }
 
 /// The text of a file that is not too long.

@@ -32,7 +32,7 @@ pub(crate) use limits::{NESTING_MAX, PROCESSORS_MAX};
 pub use limits::{PERIOD_MIN, UNITS_MAX};
 pub use load::{load, parse, parse_bytes, parse_host_stack, says_duration};
 pub use nearest::nearest;
-pub use overrides::Overrides;
+pub use overrides::{OtherOverheads, Overrides};
 pub use quantity::YEAR as DURATION_MAX;
 pub use reference::{update_reference, update_service_reference};
 pub use schema::schema;

@@ -8,9 +8,11 @@ use super::nearest::nearest;
 use super::source::{Origin, Place, Source};
 use super::tree::{self, Entry, Node, Table, Value};
 
-/// Changes to a host file, applied in this order: policy, set, seed, duration.
+/// Changes to a host file, applied in this order: overheads, policy, set, seed, duration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
+    /// `--overheads`: what scheduling costs, instead of what the file says.
+    pub overheads: Option<OtherOverheads>,
     /// `--policy`: a policy for all pools, or `pool=policy`; several of the latter separated by commas.
     pub policy: Option<String>,
     /// `--set`: `domain.video.budget=3ms`, each a path of keys and a TOML value; what is no TOML value is a
@@ -20,6 +22,20 @@ pub struct Overrides {
     pub seed: Option<u64>,
     /// `--duration`, with its unit.
     pub duration: Option<String>,
+}
+
+/// Costs of scheduling that do not stand in the host file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherOverheads {
+    /// Published ones, by the name of a [preset](crate::overheads::PRESETS).
+    Preset(String),
+    /// Those in `[machine.overheads]` of another file.
+    File {
+        /// Its name in errors.
+        name: String,
+        /// What is in it.
+        text: String,
+    },
 }
 
 /// A table of exactly one key: one that is given replaces the other.
@@ -34,6 +50,12 @@ const DEPTH_MAX: usize = 16;
 impl Overrides {
     /// Changes `root`. Every option becomes a text that errors can point into.
     pub(crate) fn apply(&self, root: &mut Table, errors: &mut Errors) {
+        if let Some(OtherOverheads::Preset(name)) = &self.overheads {
+            let text = format!("--overheads {name}");
+            let value_at = text.len() - name.len();
+            let path = ["machine", "overheads"].map(|key| (key.to_string(), 0..value_at - 1)).to_vec();
+            Change::new(errors, "--overheads", text, path, value_at, true).apply(root, errors);
+        }
         for part in self.policy.iter().flat_map(|p| p.split(',')) {
             let (pool, policy) = part.split_once('=').unwrap_or(("*", part));
             let text = format!("--policy {part}");

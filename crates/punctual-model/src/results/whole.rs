@@ -9,6 +9,7 @@ use super::machine::{DisturbedJobs, Misses};
 use super::network::{self, ChainResult, FlowResult, NetworkResult};
 use super::sockets::SocketsResult;
 use super::switch::SwitchResult;
+use crate::host::FREE_SCHEDULING;
 
 /// The value of [`Results::format`].
 pub const FORMAT: &str = "punctual-results";
@@ -120,6 +121,14 @@ impl Results {
         }
         self.merge_networks(other);
         Ok(())
+    }
+
+    /// What to say of simulated results in which scheduling took no time. A host with `host_stack`, which has
+    /// no pools, has costs of its own.
+    pub fn free_scheduling(&self) -> Option<&'static str> {
+        let is_free = self.processors.iter().all(|processor| processor.overhead_ns == 0);
+        let is_simulated = self.source == Source::Simulation && !self.pools.is_empty();
+        (is_simulated && is_free).then_some(FREE_SCHEDULING)
     }
 
     /// Was a policy at work? Plain Linux, under which a live run may be instead, counts nothing of budgets.

@@ -369,11 +369,16 @@ fn remedies(page: &Page<'_>) -> Markup {
 }
 
 fn warnings(page: &Page<'_>) -> Markup {
-    let warnings = page.guarantees.map_or(&[][..], |guarantees| &guarantees.warnings);
+    let of_analysis = page.guarantees.map_or(&[][..], |guarantees| &guarantees.warnings);
+    let of_results = page.columns.iter().find_map(|column| column.results.free_scheduling());
+    let is_said = |text: &str| of_analysis.iter().any(|warning| warning.text == text);
+    let told = of_analysis.iter().map(|warning| (warning.about.as_str(), warning.text.as_str()));
+    let warnings: Vec<(&str, &str)> =
+        told.chain(of_results.filter(|text| !is_said(text)).map(|text| ("machine", text))).collect();
     let title = "What to know about this host";
     let list = html! {
         ul.notes {
-            @for warning in warnings { li { strong { (warning.about) } ": " (warning.text) } }
+            @for (about, text) in &warnings { li { strong { (about) } ": " (text) } }
         }
     };
     match warnings.len() {

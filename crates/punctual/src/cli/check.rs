@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::exit;
-use super::input::{Changes, HostFile, some_time};
+use super::input::{Changes, Costs, HostFile, some_time};
 use super::output::{Ui, wrapped};
 
 /// Tell which deadlines are guaranteed, without running anything.
@@ -48,6 +48,8 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: Costs,
 }
 
 /// The verdict on a server of a Linux host's network stack.
@@ -117,7 +119,7 @@ fn server_text(check: &ServerCheck) -> String {
 
 /// Runs `punctual check`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    match HostFile::read(&args.file)?.any_host(&args.changes.overrides(args.policy.clone()))? {
+    match HostFile::read(&args.file)?.any_host(&args.costs.overrides(&args.changes, args.policy.clone()))? {
         AnyHost::Pools(host) => pools(&host, args, ui),
         AnyHost::Stack(stack) => host_stack(&stack, args, ui),
     }

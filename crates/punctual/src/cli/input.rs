@@ -4,7 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use punctual_host_stack::HostStack;
-use punctual_model::file::{self, Errors, Overrides};
+use punctual_model::file::{self, Errors, OtherOverheads, Overrides};
+use punctual_model::overheads::{PRESETS, preset};
 use punctual_model::{AnyHost, Host};
 use punctual_report::Column;
 use punctual_sched::{Duration, registry};
@@ -43,7 +44,45 @@ pub(super) struct Changes {
 impl Changes {
     /// The changes as overrides of the model's parser.
     pub(super) fn overrides(&self, policy: Option<String>) -> Overrides {
-        Overrides { policy, set: self.set.clone(), seed: self.seed, duration: self.duration.clone() }
+        Overrides {
+            overheads: None,
+            policy,
+            set: self.set.clone(),
+            seed: self.seed,
+            duration: self.duration.clone(),
+        }
+    }
+}
+
+/// What scheduling costs, instead of what the host file says.
+#[derive(clap::Args, Debug)]
+pub(super) struct Costs {
+    /// What scheduling costs: [machine.overheads] of this file, into which `punctual calibrate --write` has
+    /// put them, or published costs by their name, xen-4.0 or xen-4.0-p99.
+    #[arg(long, value_name = "FILE|NAME", value_parser = other_overheads)]
+    pub overheads: Option<OtherOverheads>,
+}
+
+impl Costs {
+    /// The changes together with these costs.
+    pub(super) fn overrides(&self, changes: &Changes, policy: Option<String>) -> Overrides {
+        Overrides { overheads: self.overheads.clone(), ..changes.overrides(policy) }
+    }
+}
+
+/// The value of `--overheads`. A file is read once.
+fn other_overheads(text: &str) -> Result<OtherOverheads, String> {
+    if preset(text).is_some() {
+        return Ok(OtherOverheads::Preset(text.into()));
+    }
+    let mut content = String::new();
+    let file = std::fs::File::open(text);
+    match file.and_then(|file| file.take(HOST_BYTES_MAX).read_to_string(&mut content)) {
+        Ok(_) => Ok(OtherOverheads::File { name: text.into(), text: content }),
+        Err(error) => {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            Err(format!("it cannot be read as a file: {error}; published costs are {}", names.join(", ")))
+        }
     }
 }
 

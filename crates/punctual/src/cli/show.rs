@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::error::Error;
 use super::exit;
-use super::input::{Changes, HostFile, PolicyName};
+use super::input::{Changes, Costs, HostFile, PolicyName};
 use super::output::Ui;
 
 /// Print a host file after validation, with all defaults and generated tasks.
@@ -23,11 +23,14 @@ pub(super) struct Args {
     policy: Option<String>,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: Costs,
 }
 
 /// Runs `punctual show`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let host = HostFile::read(&args.file)?.any_host(&args.changes.overrides(args.policy.clone()))?;
+    let host =
+        HostFile::read(&args.file)?.any_host(&args.costs.overrides(&args.changes, args.policy.clone()))?;
     ui.print(host.to_toml())?;
     Ok(exit::OK)
 }

@@ -16,7 +16,9 @@ use punctual_sched::Instant;
 use punctual_sim::Tracer;
 
 use super::error::Error;
-use super::input::{CHUNK, Changes, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool};
+use super::input::{
+    CHUNK, Changes, Costs, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool,
+};
 use super::output::{OutFile, Ui, wrapped};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
@@ -43,6 +45,8 @@ pub(super) struct Args {
     policies: Policies,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: Costs,
     /// Merge this many runs with the seeds N, N+1, ...; each draws its generated task sets again.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
@@ -129,10 +133,10 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     for file in files {
         if args.policies.all() {
             // Errors of the file itself are reported once.
-            file.any_host(&args.changes.overrides(None))?;
+            file.any_host(&args.costs.overrides(&args.changes, None))?;
         }
         for policy in &choices {
-            match file.any_host(&args.changes.overrides(policy.clone())) {
+            match file.any_host(&args.costs.overrides(&args.changes, policy.clone())) {
                 Ok(first) => {
                     let label = label(file, policy.as_deref(), files.len(), choices.len());
                     variants.push(Variant { label, file, policy: policy.clone(), first });
@@ -244,7 +248,7 @@ fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<AnyHost, Erro
     if run == 0 {
         return Ok(variant.first.clone());
     }
-    let mut overrides = args.changes.overrides(variant.policy.clone());
+    let mut overrides = args.costs.overrides(&args.changes, variant.policy.clone());
     overrides.seed = Some(variant.first.seed().saturating_add(run.into()));
     Ok(variant.file.any_host(&overrides)?)
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::grid::{self, Axis};
-use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
+use super::input::{CHUNK, Changes, Costs, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::metric::{self, Analysed, Metric};
 use super::output::Ui;
 use super::sim::simulate;
@@ -58,6 +58,8 @@ pub(super) struct Args {
     policies: Policies,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: Costs,
     /// Merge this many runs at each point, with the seeds N, N+1, ...; each draws generated task sets again.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
@@ -206,7 +208,7 @@ impl<'a> Grid<'a> {
         }
         let grid = Grid { args, file: HostFile::read(&args.file)?, dimensions };
         if let (true, Ok(AnyHost::Stack(_))) =
-            (grid.analyses(), grid.file.any_host(&args.changes.overrides(None)))
+            (grid.analyses(), grid.file.any_host(&args.costs.overrides(&args.changes, None)))
         {
             let text = "metrics of the analysis are of tasks with deadlines, and a host with `host_stack` \
                         has none; `punctual check` bounds its requests";
@@ -236,7 +238,7 @@ impl<'a> Grid<'a> {
     }
 
     fn overrides(&self, point: usize) -> Overrides {
-        let mut overrides = self.args.changes.overrides(None);
+        let mut overrides = self.args.costs.overrides(&self.args.changes, None);
         for (dimension, value) in self.dimensions.iter().zip(self.values(point)) {
             match dimension.key.as_str() {
                 POLICY => overrides.policy = Some(value.to_string()),
@@ -268,7 +270,7 @@ impl<'a> Grid<'a> {
 
     /// The error that a point of the grid is no valid host; the file itself may be at fault.
     fn refused(&self, point: usize, errors: Errors) -> Error {
-        if self.file.any_host(&self.args.changes.overrides(None)).is_err() {
+        if self.file.any_host(&self.args.costs.overrides(&self.args.changes, None)).is_err() {
             return errors.into();
         }
         let fits = |point: &usize| self.file.any_host(&self.overrides(*point)).is_ok();

@@ -22,7 +22,7 @@ use punctual_sched::Duration;
 use serde::Serialize;
 
 use super::error::Error;
-use super::input::{Changes, HostFile, some_time};
+use super::input::{Changes, Costs, HostFile, some_time};
 use super::output::{OutFile, Ui, wrapped};
 use super::{exit, interrupt};
 
@@ -77,6 +77,8 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     changes: Changes,
+    #[command(flatten)]
+    costs: Costs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -274,7 +276,7 @@ fn show(args: &Args, ui: &Ui, found: &Synthesis, growth: &[Growth], file: String
 
 /// The file, with budgets where there are none, and its host. Errors are those of the file as it is.
 fn host_of(args: &Args, source: &HostFile) -> Result<(String, Host), Error> {
-    let overrides = args.changes.overrides(args.policy.clone());
+    let overrides = args.costs.overrides(&args.changes, args.policy.clone());
     let text = source.text();
     if let Some(text) = with_budgets(&text, args.periods == PeriodChoice::Free)
         && let Ok(host) = file::parse(&text, &source.name, &overrides)
