@@ -6,8 +6,8 @@
 //!
 //! From the bottom up; a file uses only files above it in this list or beside it, never in a circle:
 //!
-//! - `limits`, `narrow`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `counters`: constants, system calls,
-//!   formats.
+//! - `limits`, `narrow`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `counters`: constants, system
+//!   calls, formats.
 //! - `error`, `event`: what can go wrong and what is reported.
 //! - [`memory`], [`vlan`], `table`, [`stats`], [`budget`], `check`: guest memory, forwarding, counters,
 //!   limits.
