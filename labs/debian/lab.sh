@@ -9,6 +9,10 @@
 #   service [SUITE...]  the same for the service: its unit, good and broken reloads, two VMs that virsh
 #             starts, their class by name and by metadata, the time from `virsh start` to seen, the hook, the
 #             journal, varlinkctl, users, kills (-9), removal
+#   tutorial [SUITE...]  runs the commands of docs/tutorial-libvirt.md and of docs/tutorial-substation.md
+#   boots [SUITE...]  installs the package with enforcement beside two VMs that start with the machine,
+#             upgrades it, and boots the machine again, after a shutdown and after a power failure: both VMs
+#             are held each time
 #   soak [PART...]  the service on this machine, without systemd and libvirt, with look-alikes of VMs and a
 #             configuration of its own: starts, reloads, waves, the hook, a user without rights, names with
 #             terminal escapes, kills; fails if anything is left. Writes what it measured to OUTPUT
@@ -57,9 +61,11 @@ machine() {
 }
 
 # in_machine FILE...: boots $machine with the files in a directory, runs the first of them there and prints
-# what it prints; succeeds if it does. Nothing on the machine's disk changes.
+# what it prints; succeeds if it does. Nothing on the machine's disk changes, but what a job writes is on the
+# disk $kept if that is set.
 in_machine() {
-    local out=$scratch/out qemu start=$SECONDS
+    local out=$scratch/out qemu start=$SECONDS drive="file=$machine/disk,format=raw,snapshot=on"
+    [ -z "${kept:-}" ] || drive="file=$kept,format=raw"
     tar --create --file "$scratch/job" --transform 's,.*/,,' --absolute-names "$@"
     truncate -s %512 "$scratch/job"
     : >"$out"
@@ -67,7 +73,7 @@ in_machine() {
         -m "${MEMORY_MIB:-1536}" -nodefaults -no-reboot -display none -nic none \
         -serial "file:$scratch/console" -serial "file:$out" -kernel "$machine/vmlinuz" \
         -initrd "$machine/initrd" -append "console=ttyS0 root=/dev/vda rw quiet JOB=$(basename "$1")" \
-        -drive "file=$machine/disk,format=raw,if=virtio,snapshot=on" \
+        -drive "$drive,if=virtio" \
         -drive "file=$scratch/job,format=raw,if=virtio,readonly=on" </dev/null &
     qemu=$!
     tail --quiet --follow --pid "$qemu" "$out" | stdbuf -oL tr -d '\r' |
@@ -96,6 +102,25 @@ package() { in_suites "$*" labs/debian/package.sh; }
 
 service() { in_suites "$*" labs/debian/service.sh labs/debian/starts.py; }
 
+tutorial() { in_suites "$*" labs/debian/tutorial.sh docs/tutorial-libvirt.md docs/tutorial-substation.md; }
+
+boots() {
+    local suite deb=${DEB:-} kept
+    [ "$(id -u)" = 0 ] || skip "root is needed, to unpack a machine"
+    need mmdebstrap mke2fs qemu-system-x86_64 dpkg-deb
+    [ -n "$deb" ] || deb=$(packaging/build.sh deb --output "$scratch/packages" | tail -1)
+    for suite in "${@:-bookworm}"; do
+        machine "$suite"
+        kept=$scratch/disk-$suite
+        cp --sparse=always "$machine/disk" "$kept"
+        for _ in 1 2 3; do
+            echo "== $suite: a boot"
+            in_machine labs/debian/boots.sh labs/debian/state.sh "$deb"
+        done
+        rm "$kept"
+    done
+}
+
 soak() {
     need python3
     [ "$(id -u)" = 0 ] || skip "root is needed, to be a user without rights"
@@ -105,6 +130,6 @@ soak() {
 }
 
 case ${1:-} in
-    package | service | soak) "$@" ;;
+    package | service | tutorial | boots | soak) "$@" ;;
     *) usage ;;
 esac

@@ -12,6 +12,7 @@ fn commands_print_what_the_documents_show() {
         .env("COLUMNS", "100")
         .case("README.md")
         .case("docs/tutorial.md")
+        .case("docs/tutorial-substation.md")
         .case("crates/punctual/tests/cmd/*.trycmd")
         .case("crates/punctual/tests/cmd/help/*.trycmd");
 }
@@ -44,9 +45,16 @@ fn every_command_has_examples_and_a_snapshot_of_its_help() {
 }
 
 #[test]
-fn the_tutorial_shows_its_host_file_whole() {
-    let host = include_str!("../../../docs/tutorial/two-vms.toml");
-    assert!(include_str!("../../../docs/tutorial.md").contains(&format!("```toml\n{host}```\n")));
+fn tutorials_show_their_host_files_whole() {
+    for (host, page) in [
+        (include_str!("../../../docs/tutorial/two-vms.toml"), include_str!("../../../docs/tutorial.md")),
+        (
+            include_str!("../../../docs/tutorial/substation.toml"),
+            include_str!("../../../docs/tutorial-substation.md"),
+        ),
+    ] {
+        assert!(page.contains(&format!("```toml\n{host}```\n")));
+    }
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
