@@ -8,7 +8,7 @@ environment:
   TIMES     a file that gets a line for each command, its seconds and its name
   MEANWHILE a file: until it is there, the command has what everything else leaves of processor 0
   CPU       a file that gets the processor time of the command, in whole seconds
-  PACKAGES  a pattern: test programs of other packages are not run; with ! in front, those that match are not
+  PROGRAMS  a pattern of PACKAGE/NAME: other test programs are not run; with ! in front, those are not
 """
 
 import os
@@ -102,18 +102,20 @@ def wait(running, limit, meanwhile, processors):
     return running.wait(max(0, limit - (time.monotonic() - start)))
 
 
-def is_wanted():
-    """Is this a test program of PACKAGES? Cargo names its package."""
-    pattern, package = os.environ.get("PACKAGES"), os.environ.get("CARGO_PKG_NAME")
+def is_wanted(program):
+    """Is this a test program of PROGRAMS? Cargo names its package."""
+    pattern, package = os.environ.get("PROGRAMS"), os.environ.get("CARGO_PKG_NAME")
     if not pattern or not package:
         return True
-    return bool(re.fullmatch(pattern.removeprefix("!"), package)) != pattern.startswith("!")
+    # Cargo adds a hash to the name.
+    name = f"{package}/{os.path.basename(program).rpartition('-')[0]}"
+    return bool(re.fullmatch(pattern.removeprefix("!"), name)) != pattern.startswith("!")
 
 
 def main():
-    if not is_wanted():
-        return 0
     limit, command = float(sys.argv[1]), sys.argv[2:]
+    if not is_wanted(command[0]):
+        return 0
     # Not for the commands that this one has run within limits of their own.
     cpu, meanwhile = os.environ.pop("CPU", None), os.environ.pop("MEANWHILE", None)
     if meanwhile and os.path.exists(meanwhile):

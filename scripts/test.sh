@@ -40,11 +40,11 @@ step_beside() {
 
 step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
-# The tests of packages that change or measure the machine judge times: nothing else runs beside them. Each
-# test program has a limit of its own, far above what it needs.
+# Tests that change or measure the machine judge times: nothing else runs beside them. Each test program has a
+# limit of its own, far above what it needs.
 host="$(rustc -vV | sed -n 's/^host: //p')"
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
-machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run))?'
+machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run)/.*|/(live.*|switch_reload))'
 tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
     --locked --quiet --no-fail-fast)
 # Meanwhile, what needs no second processor has what these tests leave of processor 0: anything else that
@@ -57,11 +57,11 @@ tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --
     step_beside check-analysis scripts/check-analysis.sh
 } &
 meanwhile=$!
-PACKAGES=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
+PROGRAMS=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
 touch "$work/machine-done"
 # Most checks wait for a browser, Python or a download and take one processor at most; builds and the other
 # tests go on beside.
-PACKAGES=!$machine step_beside "other tests" "${tests[@]}" &
+PROGRAMS=!$machine step_beside "other tests" "${tests[@]}" &
 pure=$!
 step_beside check-report scripts/check-report.sh &
 browser=$!
