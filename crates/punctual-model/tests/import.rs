@@ -37,6 +37,8 @@ fn samples_become_the_host_files_that_they_became() {
     insta::assert_snapshot!("rt-app-deadline", samples(Format::RtApp, &["deadline.json"]).toml);
     insta::assert_snapshot!("carts", samples(Format::Carts, &["system.xml"]).toml);
     insta::assert_snapshot!("carts-result", samples(Format::Carts, &["result.xml"]).toml);
+    insta::assert_snapshot!("schedcat", samples(Format::SchedCat, &["taskset.xml"]).toml);
+    insta::assert_snapshot!("csv", samples(Format::Csv, &["tasks.csv"]).toml);
 }
 
 #[test]
@@ -108,7 +110,7 @@ fn carts_components_are_domains_within_domains() {
     assert!(matches!(host.domains[2].parent, Parent::Domain(_)));
     let Work::Jobs { cost, deadline, .. } = host.tasks[0].work else { panic!("jobs") };
     assert_eq!((cost.max, deadline), (Duration::from_us(2500), Duration::from_ms(30)));
-    let us = Settings { carts_unit: Duration::from_us(1), ..Settings::default() };
+    let us = Settings { unit: Some(Duration::from_us(1)), ..Settings::default() };
     let host = try_samples(Format::Carts, &["system.xml"], &us).unwrap().host;
     let Work::Jobs { cost, .. } = host.tasks[0].work else { panic!("jobs") };
     assert_eq!(cost.max, Duration::from_ns(2500));
@@ -195,6 +197,54 @@ fn survives(format: Format, bytes: &[u8]) {
     }
 }
 
+/// Each task of a table and of a task set is what its line says.
+#[test]
+fn tables_and_task_sets_are_tasks_of_a_pool() {
+    let host = samples(Format::Csv, &["tasks.csv"]).host;
+    let us = Duration::from_us;
+    let jobs = |host: &punctual_model::Host, n: usize| {
+        let Work::Jobs { arrival, cost, deadline } = host.tasks[n].work else { panic!("jobs") };
+        (arrival, cost.min, cost.max, deadline)
+    };
+    assert_eq!((host.pools[0].policy.info.name, host.processors), ("fixed-priority", 2));
+    let camera = Arrival::Periodic { period: us(10_000), offset: us(500) };
+    assert_eq!(jobs(&host, 0), (camera, us(1_200), us(2_500), us(8_000)));
+    let Arrival::Sporadic { separation, .. } = jobs(&host, 1).0 else { panic!("sporadic") };
+    assert_eq!((separation, jobs(&host, 1).2), (us(5_000), us(1_000)));
+    let priorities: Vec<_> = host.tasks.iter().map(|task| task.params.priority).collect();
+    assert_eq!(priorities, [Some(2), Some(1), Some(3)]);
+    let host = samples(Format::SchedCat, &["taskset.xml"]).host;
+    assert_eq!(host.pools[0].policy.info.name, "edf");
+    let names: Vec<_> = host.tasks.iter().map(|task| task.name.as_str()).collect();
+    assert_eq!(names, ["T1", "T2", "T7"]);
+    let Arrival::Sporadic { separation, .. } = jobs(&host, 2).0 else { panic!("sporadic") };
+    // 106000.3333333333 us and 60381.25000001 us.
+    let ns = Duration::from_ns;
+    assert_eq!((separation, jobs(&host, 2).2), (ns(106_000_333), ns(60_381_251)));
+    assert_eq!(jobs(&host, 1).3, us(200_000));
+    let ms = Settings { unit: Some(Duration::from_ms(1)), ..Settings::default() };
+    let slower = import(Format::SchedCat, &[("t", b"<task period='9' wcet='2'/>")], &ms).expect("a task");
+    assert_eq!(jobs(&slower.host, 0).2, us(2_000));
+}
+
+#[test]
+fn one_task_set_of_a_test_point_is_chosen() {
+    let point = |task_set: Option<usize>| {
+        let settings = Settings { task_set, ..Settings::default() };
+        try_samples(Format::SchedCat, &["testpoint.xml"], &settings)
+    };
+    let cost = |n: usize| {
+        let host = point(Some(n)).unwrap_or_else(|e| panic!("{e}")).host;
+        let Work::Jobs { cost, .. } = host.tasks[0].work else { panic!("jobs") };
+        cost.max
+    };
+    assert_eq!([cost(1), cost(2)], [Duration::from_us(250), Duration::from_us(300)]);
+    for wrong in [None, Some(0), Some(3)] {
+        let errors = point(wrong).expect_err("one has to be chosen");
+        assert_eq!(errors.records()[0].expected, "expected one of them: --task-set 1 to --task-set 2");
+    }
+}
+
 #[test]
 fn deep_nesting_is_refused_or_read_but_never_overflows_the_stack() {
     let deep = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
@@ -229,7 +279,7 @@ proptest! {
 
     #[test]
     fn damaged_samples_do_not_make_an_import_panic(
-        which in 0usize..7, at in any::<prop::sample::Index>(), len in 0usize..30,
+        which in 0usize..9, at in any::<prop::sample::Index>(), len in 0usize..30,
         with in prop::sample::select(
             vec!["", "0", "-1", "99999999999999999999", "<", "\"", "all", "0-", "}", "é"],
         ),
@@ -237,7 +287,7 @@ proptest! {
         let all = [
             (Format::Libvirt, "video.xml"), (Format::Libvirt, "control.xml"), (Format::Xl, "xl.txt"),
             (Format::RtApp, "workload.json"), (Format::Carts, "system.xml"), (Format::Carts, "result.xml"),
-            (Format::Xl, "example.cfg"),
+            (Format::Xl, "example.cfg"), (Format::SchedCat, "taskset.xml"), (Format::Csv, "tasks.csv"),
         ];
         let (format, name) = all[which];
         let mut bytes = std::fs::read(dir().join(name)).unwrap();

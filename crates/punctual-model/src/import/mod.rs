@@ -1,11 +1,12 @@
 //! Host files from what other tools write: libvirt's domain XML, what `xl` prints, workloads of rt-app,
-//! systems of CARTS.
+//! systems of CARTS, task sets of SchedCAT, tables of tasks.
 //!
 //! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by
 //! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is reported
 //! at the place in the imported file that the value came from. `docs/import.md` says what becomes of what.
 
 mod carts;
+mod csv;
 mod draft;
 mod input;
 mod json;
@@ -14,10 +15,14 @@ mod names;
 mod note;
 mod policy;
 mod rt_app;
+mod schedcat;
 mod settings;
+mod task_set;
 mod write;
 mod xl;
 mod xml;
+
+use punctual_sched::Duration;
 
 use crate::file::{Errors, Overrides, parse};
 use crate::host::Host;
@@ -52,7 +57,9 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
         Format::Libvirt => libvirt::read(&mut input, settings),
         Format::Xl => xl::read(&mut input, settings),
         Format::RtApp => rt_app::read(&mut input, settings),
-        Format::Carts => carts::read(&mut input, settings.carts_unit),
+        Format::Carts => carts::read(&mut input, settings.unit.unwrap_or(Duration::from_ms(1))),
+        Format::SchedCat => schedcat::read(&mut input, settings),
+        Format::Csv => csv::read(&mut input, settings),
     };
     if input.errors.count() > 0 {
         return Err(input.errors.sorted());

@@ -16,11 +16,16 @@ pub enum Format {
     RtApp,
     /// Systems of components and tasks of CARTS (<https://rtg.cis.upenn.edu/carts/>), or its results.
     Carts,
+    /// Task sets of SchedCAT (<https://github.com/brandenburg/schedcat>, `schedcat/model/serialize.py`).
+    SchedCat,
+    /// Tables of tasks, with a header that names the columns; see `docs/import.md`.
+    Csv,
 }
 
 impl Format {
     /// All formats, in the order in which they are shown to users.
-    pub const ALL: [Format; 4] = [Format::Libvirt, Format::Xl, Format::RtApp, Format::Carts];
+    pub const ALL: [Format; 6] =
+        [Format::Libvirt, Format::Xl, Format::RtApp, Format::Carts, Format::SchedCat, Format::Csv];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -29,6 +34,8 @@ impl Format {
             Format::Xl => "xl",
             Format::RtApp => "rt-app",
             Format::Carts => "carts",
+            Format::SchedCat => "schedcat",
+            Format::Csv => "csv",
         }
     }
 }
@@ -42,12 +49,15 @@ pub struct Settings<'a> {
     pub processors: Option<usize>,
     /// The policy of every pool instead of the one that fits the files.
     pub policy: Option<&'static PolicyInfo>,
-    /// Length of CARTS's unit of time; its files do not name it.
-    pub carts_unit: Duration,
+    /// Unit of times that have none in the files; by default CARTS's are milliseconds, SchedCAT's are
+    /// microseconds, and those of tables are an error.
+    pub unit: Option<Duration>,
+    /// Which task set of a test point of SchedCAT, from 1; it needs none where there is only one.
+    pub task_set: Option<usize>,
 }
 
 impl Default for Settings<'_> {
     fn default() -> Self {
-        Settings { name: "imported", processors: None, policy: None, carts_unit: Duration::from_ms(1) }
+        Settings { name: "imported", processors: None, policy: None, unit: None, task_set: None }
     }
 }

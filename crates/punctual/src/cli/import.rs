@@ -12,7 +12,7 @@ use super::exit;
 use super::input::{PolicyName, read_foreign};
 use super::output::{OutFile, Ui};
 
-/// Make a host file of libvirt's XML, xl's output or files, rt-app's workloads or CARTS's systems.
+/// Make a host file of libvirt's XML, xl's output or files, workloads or task sets.
 ///
 /// Standard error and the host file's first comment name, with file and line, everything that was not
 /// understood or cannot be expressed. docs/import.md has what becomes of each element of a file.
@@ -24,7 +24,9 @@ use super::output::{OutFile, Ui};
     punctual import --from xl xen.txt\n  \
     punctual import --from xl /etc/xen/video.cfg --processors 8\n  \
     punctual import --from rt-app workload.json --processors 4 | punctual sim -\n  \
-    punctual import --from carts system.xml --unit us --policy deferrable")]
+    punctual import --from carts system.xml --unit us --policy deferrable\n  \
+    punctual import --from schedcat point.xml --task-set 3 --processors 8 --policy fixed-priority\n  \
+    punctual import --from csv tasks.csv | punctual check -")]
 pub(super) struct Args {
     /// The files; `-` reads standard input.
     #[arg(value_name = "FILE", required = true)]
@@ -41,9 +43,13 @@ pub(super) struct Args {
     /// Schedule every pool by this policy instead of the closest match.
     #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
     policy: Option<String>,
-    /// CARTS: the unit of its times.
-    #[arg(long, value_name = "UNIT", default_value = "ms")]
-    unit: UnitName,
+    /// Unit of times that have none in the files: in CARTS's, by default ms; in SchedCAT's, by default us; in
+    /// columns of a table whose names do not end in a unit.
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<UnitName>,
+    /// SchedCAT: which task set of a test point, from 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    task_set: Option<u32>,
     /// Print the notes and the host file as JSON.
     #[arg(long, conflicts_with = "output")]
     json: bool,
@@ -59,16 +65,33 @@ enum FormatName {
     RtApp,
     /// Systems or results of CARTS, in XML.
     Carts,
+    /// Task sets or test points of SchedCAT, in XML.
+    Schedcat,
+    /// Tables with a header and a task a line: name,wcet_us,period_us,deadline_us,...
+    Csv,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum UnitName {
+    /// Nanoseconds.
+    Ns,
     /// Microseconds.
     Us,
     /// Milliseconds.
     Ms,
     /// Seconds.
     S,
+}
+
+impl UnitName {
+    fn duration(self) -> Duration {
+        match self {
+            UnitName::Ns => Duration::from_ns(1),
+            UnitName::Us => Duration::from_us(1),
+            UnitName::Ms => Duration::from_ms(1),
+            UnitName::S => Duration::from_secs(1),
+        }
+    }
 }
 
 /// Runs `punctual import`.
@@ -84,17 +107,16 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         name: &name(args),
         processors: args.processors.map(usize::from),
         policy,
-        carts_unit: match args.unit {
-            UnitName::Us => Duration::from_us(1),
-            UnitName::Ms => Duration::from_ms(1),
-            UnitName::S => Duration::from_secs(1),
-        },
+        unit: args.unit.map(UnitName::duration),
+        task_set: args.task_set.map(|number| number as usize),
     };
     let format = match args.from {
         FormatName::Libvirt => Format::Libvirt,
         FormatName::Xl => Format::Xl,
         FormatName::RtApp => Format::RtApp,
         FormatName::Carts => Format::Carts,
+        FormatName::Schedcat => Format::SchedCat,
+        FormatName::Csv => Format::Csv,
     };
     let imported = import(format, &files, &settings)
         .map_err(|errors| Error::Import(errors.render(ui.stderr_has_colour())))?;

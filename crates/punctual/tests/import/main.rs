@@ -4,6 +4,7 @@ mod carts;
 mod libvirt;
 mod rt_app;
 mod tables;
+mod task_sets;
 mod xl;
 
 use std::io::Write;

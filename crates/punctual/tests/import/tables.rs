@@ -1,5 +1,6 @@
 //! The tables of `docs/import.md` against the formats themselves: `formats` lists what libvirt's schema,
-//! rt-app's grammar and xl's printf formats have. Each must be in a table, and become what its row says.
+//! rt-app's grammar, xl's printf formats and SchedCAT's files have. Each must be in a table, and become
+//! what its row says.
 
 use super::{Answer, import};
 
@@ -246,6 +247,100 @@ fn every_key_of_rt_app_is_in_the_table_and_becomes_what_it_says() {
         let [without, with] = [without, with].map(|text| import("rt-app", &[&text], &["--processors", "4"]));
         becomes(known, row.fate, &without, &with);
     }
+}
+
+/// A task set without the element and one with it.
+fn schedcat_samples(name: &str) -> (String, String) {
+    let task = |attributes: &str, inside: &str| {
+        format!("<taskset><task period='9' wcet='2'{attributes}>{inside}</task></taskset>")
+    };
+    let attribute = |with: &str| (task("", ""), task(with, ""));
+    let changed = |from: &str, to: &str| (task("", ""), task("", "").replace(from, to));
+    let point = |inside: &str| format!("<testpoint>{inside}{}</testpoint>", task("", ""));
+    let resource = "<resources><requirement res_id='1' max_writes='4'/></resources>";
+    match name {
+        "testpoint/config" => (point(""), point("<config tasks='1'/>")),
+        "testpoint/taskset" => (point(""), point("").replace("'2'", "'3'")),
+        "taskset/properties" => changed("<taskset>", "<taskset><properties count='1'/>"),
+        "taskset/task" => changed("</taskset>", "<task period='8' wcet='1'/></taskset>"),
+        "task@id" => attribute(" id='7'"),
+        "task@period" => changed("'9'", "'8'"),
+        "task@wcet" => changed("'2'", "'3'"),
+        "task@deadline" => attribute(" deadline='5'"),
+        "task@partition" => attribute(" partition='3'"),
+        "task@response_time" => attribute(" response_time='8'"),
+        "task@wss" => attribute(" wss='64'"),
+        "task/resources" => (task("", ""), task("", resource)),
+        other => panic!("no sample of {other}"),
+    }
+}
+
+#[test]
+fn every_element_of_schedcat_is_in_the_table_and_becomes_what_it_says() {
+    let rows = rows("SchedCAT");
+    for known in lines(include_str!("formats/schedcat.txt")) {
+        let row = rows.iter().find(|row| row.names.iter().any(|name| name == known));
+        let row = row.unwrap_or_else(|| panic!("SchedCAT's {known} is in no row of docs/import.md"));
+        let (without, with) = schedcat_samples(known);
+        let [without, with] =
+            [without, with].map(|text| import("schedcat", &[&text], &["--processors", "4"]));
+        becomes(known, row.fate, &without, &with);
+    }
+    let (plain, _) = schedcat_samples("task@id");
+    for other in ["<task period='9' wcet='2' criticality='1'", "<x/><task period='9' wcet='2'"] {
+        let other = plain.replace("<task period='9' wcet='2'", other);
+        let [without, with] =
+            [&plain, &other].map(|text| import("schedcat", &[text], &["--processors", "4"]));
+        becomes("another one", Fate::Noted, &without, &with);
+    }
+}
+
+/// Each name of each column, alone and with its unit, is read as its row says.
+#[test]
+fn every_column_of_the_table_of_tasks_becomes_what_it_says() {
+    let rows = rows("CSV");
+    let of = |names: &str, cells: &str| import("csv", &[&format!("{names}\n{cells}\n")], &["--unit", "us"]);
+    let is_time =
+        |first: &str| ["wcet", "bcet", "period", "separation", "deadline", "offset"].contains(&first);
+    let mut read = 0;
+    for row in &rows {
+        let Some(first) = row.names.first() else {
+            becomes("others", row.fate, &of("c,t", "1,9"), &of("c,t,colour", "1,9,red"));
+            continue;
+        };
+        for name in &row.names {
+            read += 1;
+            let (without, with) = match first.as_str() {
+                "wcet" => (of("cost,t", "1,9"), of(&format!("{name},t"), "2,9")),
+                "period" => (of("c,period", "1,9"), of(&format!("c,{name}"), "1,8")),
+                "affinity" | "partition" => (of("c,t", "1,9"), of(&format!("c,t,{name}"), "1,9,3")),
+                _ => (of("c,t", "2,9"), of(&format!("c,t,{name}"), "2,9,1")),
+            };
+            becomes(name, row.fate, &without, &with);
+            if is_time(first) {
+                let needed = [("wcet", "c"), ("period", "t")];
+                let others = needed.iter().filter(|(column, _)| *column != first).map(|(_, short)| *short);
+                let names: Vec<String> =
+                    others.map(String::from).chain([format!("{} (NS)", name.to_uppercase())]).collect();
+                let cells: Vec<&str> = names.iter().map(|_| "5000").collect();
+                let in_ns = of(&names.join(";"), &cells.join(";"));
+                assert!(host_of(&in_ns).contains("\"5us\""), "{name} in ns: {}", in_ns.toml);
+            }
+        }
+    }
+    assert!(read > 25, "{read} names");
+}
+
+/// The example of the document is read as it stands there.
+#[test]
+fn the_example_of_a_table_of_tasks_is_read() {
+    let (_, section) = DOCUMENT.split_once("\n## CSV").expect("the section");
+    let example = section.split("```").nth(1).expect("an example").trim_start();
+    let imported = import("csv", &[example], &[]);
+    let host = imported.host();
+    assert_eq!((host.tasks.len(), host.processors), (3, 4));
+    imported.must_say(&["a smaller priority is taken as the more urgent one"]);
+    imported.must_say(&["nothing says how many processors", "taken as 4"]);
 }
 
 #[test]
