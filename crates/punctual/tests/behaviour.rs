@@ -309,6 +309,57 @@ fn a_failed_run_leaves_the_old_file_as_it_was() {
     assert_eq!(names(directory.path()), ["jobs.csv"]);
 }
 
+/// Host files and settings are edited by hand after they were written.
+#[test]
+fn files_to_edit_are_overwritten_only_when_told() {
+    let directory = TempDir::new().expect("a directory");
+    let (edited, drop_ins) = (directory.path().join("host.toml"), directory.path().join("settings"));
+    let from = "crates/punctual-model/tests/import/workload.json";
+    let commands: [(&[&str], &Path); 3] = [
+        (&["import", "--from", "rt-app", from, "--output"], &edited),
+        (&["synthesize", FIVE, "--periods", "free", "--output"], &edited),
+        (&["export", FIVE, "--to", "libvirt", "--output"], &drop_ins),
+    ];
+    fs::create_dir(&drop_ins).expect("a directory");
+    let files = [edited.clone(), drop_ins.join("vm5.xml")];
+    for (args, output) in commands {
+        files.iter().for_each(|file| fs::write(file, "precious").expect("a file"));
+        let refused = run(&[args, &[text(output)]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{args:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("exists already: --force overwrites it"), "{said}");
+        let kept = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|text| text == "precious");
+        assert!(files.iter().all(kept), "{args:?}");
+        assert_eq!(names(&drop_ins), ["vm5.xml"], "{args:?}");
+        stdout(&[args, &[text(output), "--force"]].concat());
+        assert!(!files.iter().all(kept), "{args:?}");
+    }
+}
+
+#[test]
+fn results_do_not_replace_the_file_that_they_are_of() {
+    let directory = TempDir::new().expect("a directory");
+    let [host, sim] = ["host.toml", "sim.json"].map(|name| directory.path().join(name));
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FIVE), &host).expect("a file");
+    fs::write(&sim, stdout(&["sim", FIVE, "--json"])).expect("a file");
+    let commands: [(&[&str], &Path); 6] = [
+        (&["sim", text(&host), "--jobs"], &host),
+        (&["sim", text(&host), "--trace"], &host),
+        (&["run", text(&host), "--output"], &host),
+        (&["attach", text(&host), "--report"], &host),
+        (&["report", text(&sim), "-o"], &sim),
+        (&["compare", text(&sim), text(&sim), "--report"], &sim),
+    ];
+    for (args, output) in commands {
+        let before = fs::read(output).expect("a file");
+        let refused = run(&[args, &[text(output)]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{args:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("is read by this command: write to another file"), "{said}");
+        assert_eq!(fs::read(output).expect("still there"), before, "{args:?}");
+    }
+}
+
 #[test]
 fn output_files_have_ordinary_permissions_and_replace_what_a_link_points_to() {
     use std::os::unix::fs::{PermissionsExt, symlink};

@@ -62,6 +62,7 @@ fn dry_run(host: &Host, linux: Option<LinuxScheduler>, args: &Args, ui: &Ui) -> 
 
 /// Runs `punctual attach`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    args.enforcement.keep_inputs(&args.file)?;
     let (linux, policy) = scheduler_of(args.policy.as_deref());
     let (file, overrides) = (HostFile::read(&args.file)?, args.changes.overrides(policy));
     let mut host = file.host(&overrides)?;

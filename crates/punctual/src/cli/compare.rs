@@ -8,7 +8,7 @@ use punctual_report::{Column, json};
 
 use super::error::Error;
 use super::input::read_text;
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, keep_inputs};
 use super::{exit, report};
 
 /// Compare results of the same host metric by metric, simulated or live.
@@ -50,6 +50,7 @@ pub(super) struct Args {
 
 /// Runs `punctual compare`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    keep_inputs(&args.files, &[&args.report])?;
     let mut columns: Vec<Column> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     for (column, label) in columns.iter_mut().zip(report::labels(&args.label, args.files.len())?) {
         column.results.label = Some(label.clone());

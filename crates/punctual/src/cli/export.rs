@@ -9,7 +9,7 @@ use punctual_model::export::{Export, ExportFile, Keep, Target, export};
 use super::error::Error;
 use super::exit;
 use super::input::{Changes, HostFile};
-use super::output::{OutFile, Ui, make_directory};
+use super::output::{OutFile, Overwrite, Ui, make_directory};
 
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
 ///
@@ -36,6 +36,8 @@ pub(super) struct Args {
     /// Write the files into this directory, created if missing; `-` prints them one after another.
     #[arg(long, value_name = "DIR", default_value = "-")]
     output: PathBuf,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Exit with 1 if the target cannot express something of the host.
     #[arg(long)]
     fail_on_loss: bool,
@@ -94,6 +96,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     } else if args.output == Path::new("-") {
         ui.print(one_after_another(&made))?;
     } else {
+        made.files.iter().try_for_each(|file| args.overwrite.permit(&args.output.join(&file.name)))?;
         write_all(&made.files, &args.output)?;
         ui.print(listing(&made, &args.output))?;
     }

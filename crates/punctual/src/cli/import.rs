@@ -10,7 +10,7 @@ use punctual_sched::{Duration, registry};
 use super::error::Error;
 use super::exit;
 use super::input::{PolicyName, read_foreign};
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Overwrite, Ui};
 
 /// Make a host file of libvirt's XML, xl's output or files, workloads or task sets.
 ///
@@ -37,6 +37,8 @@ pub(super) struct Args {
     /// Write the host file to this path; `-` prints it.
     #[arg(long, value_name = "HOST.toml", default_value = "-")]
     output: PathBuf,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Number of processors of the machine, instead of as many as the files name.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     processors: Option<u16>,
@@ -96,6 +98,7 @@ impl UnitName {
 
 /// Runs `punctual import`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    args.overwrite.permit(&args.output)?;
     let files = read_foreign(&args.files)?;
     let files: Vec<(&str, &[u8])> =
         files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();

@@ -182,6 +182,51 @@ impl OutFile {
     }
 }
 
+/// Whether files that a user goes on to edit may be replaced.
+#[derive(clap::Args, Debug)]
+pub(super) struct Overwrite {
+    /// Overwrite files that exist already.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Overwrite {
+    /// Refuses to replace a file; devices and pipes are written, not replaced, and `-` is standard output.
+    ///
+    /// # Errors
+    /// The file exists, and `--force` was not given.
+    pub(super) fn permit(&self, path: &Path) -> Result<(), Error> {
+        if !self.force && !is_standard(path) && path.is_file() {
+            let path = path.display();
+            return Err(Error::Usage(format!("{path} exists already: --force overwrites it")));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses outputs that would replace a file that the command reads.
+///
+/// # Errors
+/// An output is one of the inputs.
+pub(super) fn keep_inputs(inputs: &[PathBuf], outputs: &[&Option<PathBuf>]) -> Result<(), Error> {
+    let file =
+        |path: &PathBuf| path.canonicalize().ok().filter(|whole| whole.is_file() && !is_standard(path));
+    let inputs: Vec<PathBuf> = inputs.iter().filter_map(file).collect();
+    let replaces = |output: &&PathBuf| file(output).is_some_and(|output| inputs.contains(&output));
+    match outputs.iter().filter_map(|output| output.as_ref()).find(replaces) {
+        Some(output) => {
+            let output = output.display();
+            Err(Error::Usage(format!("{output} is read by this command: write to another file")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Is it standard input or output?
+fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 /// Makes a directory and those around it, unless they are there.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::{read_text, time};
-use super::output::{OutFile, Ui, make_directory};
+use super::output::{OutFile, Ui, keep_inputs, make_directory};
 use super::{exit, interrupt};
 
 /// Write results as one HTML page, and as files for other programs.
@@ -131,6 +131,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.parquet.is_some() && !cfg!(feature = "parquet") {
         return Err(Error::Usage(WITHOUT_PARQUET.into()));
     }
+    let inputs: Vec<PathBuf> = args.files.iter().chain(&args.trace).chain(&args.check).cloned().collect();
+    keep_inputs(&inputs, &[&args.output, &args.parquet, &args.hlog])?;
     let mut columns = columns(&args.files)?;
     let labels = labels(&args.label, columns.len())?;
     columns.iter_mut().zip(labels).for_each(|(column, label)| column.label.clone_from(label));

@@ -118,6 +118,7 @@ struct Measured {
 
 /// Runs `punctual run`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    args.enforcement.keep_inputs(&args.file)?;
     let variants = variants(args)?;
     rights::check("run", Needs::Scheduling)?;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;

@@ -19,7 +19,7 @@ use super::error::Error;
 use super::input::{
     CHUNK, Changes, Costs, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool,
 };
-use super::output::{OutFile, Ui, wrapped};
+use super::output::{OutFile, Ui, keep_inputs, wrapped};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
 
@@ -97,6 +97,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(twice) = args.files.iter().enumerate().find(|(at, file)| args.files[..*at].contains(file)) {
         return Err(Error::Usage(format!("{} is given twice", twice.1.display())));
     }
+    keep_inputs(&args.files, &[&args.trace, &args.jobs, &args.report])?;
     let files = HostFile::read_all(&args.files)?;
     let page = args.report.as_deref().map(OutFile::create).transpose()?;
     let variants = variants(args, &files, ui)?;

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::input::{Changes, Costs, HostFile, some_time};
-use super::output::{OutFile, Ui, wrapped};
+use super::output::{OutFile, Overwrite, Ui, wrapped};
 use super::{exit, interrupt};
 
 /// Find the smallest budgets that guarantee every deadline.
@@ -47,6 +47,8 @@ pub(super) struct Args {
     /// Write the host file with these budgets to this path; `-` prints it instead of the tables.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Keep the file's periods, or choose the best of the candidates for each vCPU.
     #[arg(long, value_name = "WHICH", default_value = "given")]
     periods: PeriodChoice,
@@ -219,6 +221,7 @@ struct JsonUnmet<'a> {
 /// Runs `punctual synthesize`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let options = args.options()?;
+    args.output.iter().try_for_each(|path| args.overwrite.permit(path))?;
     let source = HostFile::read(&args.file)?;
     let (text, host) = host_of(args, &source)?;
     interrupt::install();

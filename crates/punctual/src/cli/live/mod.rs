@@ -31,7 +31,7 @@ use punctual_sched::Duration;
 use super::error::Error;
 use super::input::Label;
 use super::interrupt;
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, keep_inputs};
 
 pub(super) use events::{plain_printer, printer};
 pub(super) use evidence::{evidence, restored};
@@ -91,6 +91,14 @@ pub enum LateOverrunArg {
 }
 
 impl EnforcementArgs {
+    /// Refuses an output that would replace the host file.
+    ///
+    /// # Errors
+    /// An output is the host file.
+    pub(super) fn keep_inputs(&self, file: &Path) -> Result<(), Error> {
+        keep_inputs(&[file.into()], &[&self.output, &self.report, &self.trace])
+    }
+
     /// The run that these options describe, under a scheduler of plain Linux if one is given.
     ///
     /// # Errors

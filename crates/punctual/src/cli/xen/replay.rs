@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::super::error::Error;
 use super::super::exit;
-use super::super::output::Ui;
+use super::super::output::{Ui, keep_inputs};
 use super::timeline;
 
 /// Replay the decisions of a Xen trace and compare them.
@@ -57,6 +57,7 @@ struct PoolAnswer<'a> {
 
 /// Runs `punctual xen replay`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    keep_inputs(std::slice::from_ref(&args.file), &[&args.trace])?;
     let name = args.file.display().to_string();
     let name = printable(&name);
     let bytes =
