@@ -76,4 +76,7 @@ echo "check-report: reading exported files"
 "$punctual" report "$pages/policies.json" "$pages/netback.json" --csv "$pages/csv" \
     --parquet "$pages/results.parquet" \
     --hgrm "$pages/hgrm" --hlog "$pages/results.hlog"
+for kind in csv parquet; do
+    "$punctual" sim examples/five-vms.toml --policy rtds,edf --runs 2 --jobs "$pages/jobs.$kind" >/dev/null
+done
 "$venv/bin/python" "$parts/files.py" "$pages"

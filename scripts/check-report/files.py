@@ -108,6 +108,22 @@ def read_parquet(path, results):
     print(f"  Parquet: {table.num_rows} rows of {table.num_columns} columns")
 
 
+def read_jobs(directory):
+    """Jobs in Parquet are those in CSV."""
+    table = pyarrow.parquet.read_table(directory / "jobs.parquet")
+    for name, kind in [("start_ns", "uint64"), ("missed", "bool"), ("task", "string")]:
+        check(str(table.schema.field(name).type) == kind, f"jobs: {table.schema}")
+
+    def shown(value):
+        return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+    with open(directory / "jobs.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    rows = [{name: shown(value) for name, value in row.items()} for row in table.to_pylist()]
+    check(rows == lines and len(rows) > 1_000, f"jobs: {len(rows)} rows of Parquet, {len(lines)} of CSV")
+    print(f"  jobs: {len(rows)} rows of {table.num_columns} columns")
+
+
 def read_hlog(path, results):
     reader = HistogramLogReader(str(path), HdrHistogram(1, 3_600_000_000_000, 2))
     histograms = {}
@@ -153,6 +169,7 @@ def main(directory):
     results = {name: json.loads((directory / f"{name}.json").read_text()) for name in ["policies", "netback"]}
     read_csv(directory / "csv", results)
     read_parquet(directory / "results.parquet", results)
+    read_jobs(directory)
     read_hlog(directory / "results.hlog", results)
     read_hgrm(directory / "hgrm", results)
     for problem in problems:

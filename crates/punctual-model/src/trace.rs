@@ -128,6 +128,25 @@ pub enum TraceEvent {
     },
 }
 
+/// A job, from its release on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobRecord {
+    /// Whose job it is.
+    pub task: TaskIx,
+    /// The job's number, from 0.
+    pub job: u64,
+    /// When it was released.
+    pub release: Instant,
+    /// When it is due.
+    pub deadline: Instant,
+    /// When a processor executed its first instruction.
+    pub start: Option<Instant>,
+    /// When it was complete; `None`: not by the end of the run.
+    pub finish: Option<Instant>,
+    /// Was it not complete at its deadline, which lies within the run?
+    pub missed: bool,
+}
+
 /// Something that happened in the network stack of a Linux host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StackEvent {

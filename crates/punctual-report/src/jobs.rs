@@ -1,101 +1,139 @@
-//! Jobs as CSV: one line per job, in the order in which they finish; unfinished ones follow.
+//! Jobs as a file of rows: CSV, or Parquet with the feature of this name. A row per job, in the order in
+//! which the jobs of a run finish; unfinished ones follow.
+//!
+//! Columns: labels that the caller chooses; `source`, `host` and `seed` of the run; `task` (with its domain
+//! or pool), `job` (its number, from 0), `release_ns`, `deadline_ns`, `start_ns` (its first instruction),
+//! `finish_ns`, `response_ns`, `missed`. Times are from the beginning of the run; what did not happen is an
+//! empty cell, or null.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use punctual_model::Host;
 use punctual_model::host::Parent;
-use punctual_model::trace::{TraceEvent, TraceSink};
-use punctual_sched::Instant;
+use punctual_model::results::Source;
+use punctual_model::trace::JobRecord;
 
-use crate::records::csv_cell;
+use crate::records::{csv_cell, source};
 
-const HEADER: [&str; 7] = ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
+/// Columns behind the labels.
+const COLUMNS: [&str; 11] = [
+    "source",
+    "host",
+    "seed",
+    "task",
+    "job",
+    "release_ns",
+    "deadline_ns",
+    "start_ns",
+    "finish_ns",
+    "response_ns",
+    "missed",
+];
 
-struct OpenJob {
-    number: u64,
-    release: Instant,
-    deadline: Instant,
+/// What the rows of a run have in common.
+#[derive(Clone, Debug, Default)]
+pub struct JobsOf {
+    /// The host's name.
+    pub host: String,
+    /// The run's seed.
+    pub seed: u64,
+    /// Names of the tasks with their domain or pool, by index.
+    pub tasks: Vec<String>,
 }
 
-/// Writes jobs as they finish; keeps the first error for [`JobsWriter::finish`].
-pub struct JobsWriter<W: Write> {
-    out: csv::Writer<W>,
-    names: Vec<String>,
-    /// By task, in order of release.
-    open: Vec<VecDeque<OpenJob>>,
-    error: Option<csv::Error>,
-}
-
-impl<W: Write> JobsWriter<W> {
-    /// A writer for the jobs of `host`.
-    pub fn new(host: &Host, out: W) -> Self {
+impl JobsOf {
+    /// The jobs of a simulation of `host`.
+    pub fn new(host: &Host) -> Self {
         let name = |task: &punctual_model::host::Task| match task.parent {
             Parent::Domain(d) => format!("{}/{}", host.domains[d.0].name, task.name),
             Parent::Pool(p) => format!("{}/{}", host.pools[p.0].name, task.name),
         };
-        JobsWriter::of_tasks(host.tasks.iter().map(|task| csv_cell(&name(task))).collect(), out)
+        JobsOf { host: host.name.clone(), seed: host.seed, tasks: host.tasks.iter().map(name).collect() }
     }
+}
 
-    /// A writer for a host without tasks, as one with `[host_stack]` is: it writes the header alone.
-    pub fn without_tasks(out: W) -> Self {
-        JobsWriter::of_tasks(Vec::new(), out)
-    }
+/// Writes jobs; keeps the first error for [`JobsWriter::finish`].
+pub struct JobsWriter<W: Write + Send> {
+    format: Format<W>,
+    error: Option<io::Error>,
+}
 
-    fn of_tasks(names: Vec<String>, out: W) -> Self {
+enum Format<W: Write + Send> {
+    Csv(Box<csv::Writer<W>>),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<crate::parquet::jobs::JobRows<W>>),
+}
+
+impl<W: Write + Send> JobsWriter<W> {
+    /// A file of CSV, with the names of the labels.
+    pub fn csv(labels: &[&str], out: W) -> Self {
         let mut out = csv::Writer::from_writer(out);
-        let error = out.write_record(HEADER).err();
-        let open = names.iter().map(|_| VecDeque::new()).collect();
-        JobsWriter { out, names, open, error }
+        let labels = labels.iter().map(|label| csv_cell(label));
+        let error = out.write_record(labels.chain(COLUMNS.map(String::from))).err().map(Into::into);
+        JobsWriter { format: Format::Csv(Box::new(out)), error }
     }
 
-    fn line(&mut self, task: usize, job: &OpenJob, finish: Option<Instant>, missed: bool) {
+    /// A file of Parquet, with the names of the labels.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    #[cfg(feature = "parquet")]
+    pub fn parquet(labels: &[&str], out: W) -> io::Result<Self> {
+        let rows = crate::parquet::jobs::JobRows::new(labels, &COLUMNS, out).map_err(io::Error::other)?;
+        Ok(JobsWriter { format: Format::Parquet(Box::new(rows)), error: None })
+    }
+
+    /// Writes a simulated job of a run with these labels, as many as were named.
+    pub fn job(&mut self, labels: &[&str], of: &JobsOf, job: &JobRecord) {
         if self.error.is_some() {
             return;
         }
-        let number = |n: u64| n.to_string();
-        let written = self.out.write_record([
-            self.names[task].clone(),
-            number(job.number),
-            number(job.release.as_ns()),
-            number(job.deadline.as_ns()),
-            finish.map_or_else(String::new, |at| number(at.as_ns())),
-            finish.map_or_else(String::new, |at| number(at.since(job.release).as_ns())),
-            missed.to_string(),
-        ]);
+        let written = match &mut self.format {
+            Format::Csv(out) => write_csv(out, labels, of, job).map_err(Into::into),
+            #[cfg(feature = "parquet")]
+            Format::Parquet(rows) => {
+                rows.add(labels, source(Source::Simulation), of, job).map_err(io::Error::other)
+            }
+        };
         self.error = written.err();
     }
 
-    /// Writes the jobs that did not finish by `end`.
+    /// Writes what is left and returns what it writes to.
     ///
     /// # Errors
     /// The first error of writing, whenever it happened.
-    pub fn finish(mut self, end: Instant) -> io::Result<()> {
-        for task in 0..self.open.len() {
-            for job in std::mem::take(&mut self.open[task]) {
-                self.line(task, &job, None, job.deadline <= end);
-            }
-        }
-        match self.error {
-            Some(error) => Err(error.into()),
-            None => self.out.flush(),
+    pub fn finish(self) -> io::Result<W> {
+        match (self.error, self.format) {
+            (Some(error), _) => Err(error),
+            (None, Format::Csv(out)) => (*out).into_inner().map_err(csv::IntoInnerError::into_error),
+            #[cfg(feature = "parquet")]
+            (None, Format::Parquet(rows)) => rows.finish().map_err(io::Error::other),
         }
     }
 }
 
-impl<W: Write> TraceSink for JobsWriter<W> {
-    fn event(&mut self, at: Instant, event: TraceEvent) {
-        match event {
-            TraceEvent::Release { task, job, deadline } => {
-                self.open[task.0].push_back(OpenJob { number: job, release: at, deadline });
-            }
-            TraceEvent::Completion { task, missed, .. } => {
-                // Jobs of a task finish in order.
-                if let Some(job) = self.open[task.0].pop_front() {
-                    self.line(task.0, &job, Some(at), missed);
-                }
-            }
-            _ => {}
-        }
+fn write_csv<W: Write>(
+    out: &mut csv::Writer<W>,
+    labels: &[&str],
+    of: &JobsOf,
+    job: &JobRecord,
+) -> csv::Result<()> {
+    labels.iter().try_for_each(|label| out.write_field(csv_cell(label)))?;
+    out.write_field(source(Source::Simulation))?;
+    out.write_field(csv_cell(&of.host))?;
+    out.write_field(of.seed.to_string())?;
+    out.write_field(csv_cell(&of.tasks[job.task.0]))?;
+    let times = [job.release, job.deadline].map(|at| Some(at.as_ns()));
+    let numbers = [Some(job.job), times[0], times[1]].into_iter().chain(later_ns(job));
+    for number in numbers {
+        out.write_field(number.map_or_else(String::new, |number| number.to_string()))?;
     }
+    out.write_field(job.missed.to_string())?;
+    out.write_record(None::<&[u8]>)
+}
+
+/// Start, finish and response time of a job, in ns.
+pub(crate) fn later_ns(job: &JobRecord) -> [Option<u64>; 3] {
+    let response = job.finish.map(|finish| finish.since(job.release).as_ns());
+    [job.start.map(|at| at.as_ns()), job.finish.map(|at| at.as_ns()), response]
 }

@@ -7,6 +7,8 @@
 //! Counts of a distribution's buckets have the bucket's least value in `bucket_ns`, which is null elsewhere.
 //! Numbers are unsigned 64-bit integers, strings are UTF-8.
 
+pub(crate) mod jobs;
+
 use std::io::Write;
 use std::sync::Arc;
 

@@ -1,18 +1,17 @@
 //! Many independent simulations on all cores.
 
-use punctual_model::Results;
 use rayon::prelude::*;
 
 use crate::error::Error;
 
-/// Simulates every host by `simulate`, on all cores of this machine, and returns the results in the hosts'
+/// Simulates every host by `simulate`, on all cores of this machine, and returns the outcomes in the hosts'
 /// order. `done` is called after each one, from any thread. The results do not depend on the number of
 /// threads.
-pub fn simulate_all<H: Sync>(
+pub fn simulate_all<H: Sync, R: Send>(
     hosts: &[H],
-    simulate: impl Fn(&H) -> Result<Results, Error> + Sync,
+    simulate: impl Fn(&H) -> Result<R, Error> + Sync,
     done: impl Fn() + Sync,
-) -> Vec<Result<Results, Error>> {
+) -> Vec<Result<R, Error>> {
     hosts
         .par_iter()
         .with_max_len(1)

@@ -230,6 +230,27 @@ impl<O: Observer> Observer for &mut O {
     }
 }
 
+/// It watches if there is one.
+impl<O: Observer> Observer for Option<O> {
+    const STEPS: bool = O::STEPS;
+
+    #[inline(always)]
+    fn observe(&mut self, now: Instant, event: Event<'_>) {
+        if let Some(observer) = self {
+            observer.observe(now, event);
+        }
+    }
+
+    #[inline]
+    fn stops(&self) -> bool {
+        self.as_ref().is_some_and(Observer::stops)
+    }
+
+    fn verdict(&mut self) -> Option<String> {
+        self.as_mut().and_then(Observer::verdict)
+    }
+}
+
 /// Both watch, the first first.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     const STEPS: bool = A::STEPS || B::STEPS;

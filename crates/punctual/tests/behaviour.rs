@@ -264,20 +264,27 @@ fn the_jobs_file_agrees_with_the_results() {
     let late = ["sim", FIVE, "--policy", "edf", "--set", "domain.*.generate.load=100%", "--json", "--jobs"];
     let results = json(&[&late[..], &[text(&path)]].concat());
     let mut reader = csv::Reader::from_path(&path).expect("CSV");
-    let columns = ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
-    assert_eq!(reader.headers().expect("a header"), &csv::StringRecord::from(columns.to_vec()));
+    assert_eq!(reader.headers().expect("a header"), &csv::StringRecord::from(JOBS.to_vec()));
     let (mut released, mut completed, mut missed, mut last_finish) = (0, 0, 0, 0);
+    let mut latest_start = 0;
     for line in reader.records() {
         let line = line.expect("a line");
-        let number = |i: usize| line[i].parse::<u64>().expect("a number");
+        let cell = |name: &str| &line[JOBS.iter().position(|column| *column == name).expect("a column")];
+        let number = |name: &str| cell(name).parse::<u64>().expect("a number");
+        assert_eq!([cell("result"), cell("source"), cell("seed")], ["edf", "simulation", "1"]);
         released += 1;
-        missed += u64::from(&line[6] == "true");
-        if !line[4].is_empty() {
+        missed += u64::from(cell("missed") == "true");
+        if !cell("start_ns").is_empty() {
+            latest_start = latest_start.max(number("start_ns") - number("release_ns"));
+        }
+        if !cell("finish_ns").is_empty() {
+            let finish = number("finish_ns");
             completed += 1;
-            assert_eq!(number(4) - number(2), number(5));
-            assert!(last_finish <= number(4), "in the order of finishing");
-            assert_eq!(&line[6] == "true", number(4) > number(3));
-            last_finish = number(4);
+            assert_eq!(finish - number("release_ns"), number("response_ns"));
+            assert!((number("release_ns")..finish).contains(&number("start_ns")), "it starts before it ends");
+            assert!(last_finish <= finish, "in the order of finishing");
+            assert_eq!(cell("missed") == "true", finish > number("deadline_ns"));
+            last_finish = finish;
         }
     }
     let jobs = &results["pools"][0]["jobs"];
@@ -285,6 +292,70 @@ fn the_jobs_file_agrees_with_the_results() {
     assert_eq!(jobs["completed"], completed);
     assert_eq!(jobs["missed"], missed);
     assert!(missed > 0, "a load of 100 % shows a miss");
+    assert_eq!(jobs["start_latency"]["max_ns"], latest_start);
+}
+
+/// The columns of a file of jobs of `sim`.
+const JOBS: [&str; 12] = [
+    "result",
+    "source",
+    "host",
+    "seed",
+    "task",
+    "job",
+    "release_ns",
+    "deadline_ns",
+    "start_ns",
+    "finish_ns",
+    "response_ns",
+    "missed",
+];
+
+/// The rows of a file of jobs, by the cells of these columns.
+fn jobs_by(path: &Path, columns: &[&str]) -> Vec<(Vec<String>, Vec<String>)> {
+    let mut reader = csv::Reader::from_path(path).expect("CSV");
+    let header = reader.headers().expect("a header").clone();
+    let at = |name: &str| header.iter().position(|column| column == name).expect("a column");
+    let key: Vec<usize> = columns.iter().map(|name| at(name)).collect();
+    let task = at("task");
+    let row = |line: csv::StringRecord| {
+        let key = key.iter().map(|at| line[*at].to_string()).collect();
+        (key, line.iter().skip(task).map(String::from).collect())
+    };
+    reader.records().map(|line| row(line.expect("a line"))).collect()
+}
+
+/// Jobs of each seed and policy, in this order, as single runs list them.
+#[test]
+fn jobs_of_several_runs_are_those_of_each() {
+    let directory = TempDir::new().expect("a directory");
+    let [several, swept, single] =
+        ["several.csv", "swept.csv", "single.csv"].map(|name| directory.path().join(name));
+    let short = ["--duration", "200ms"];
+    let of = |more: &[&str], path: &Path| {
+        stdout(&[&["sim", FIVE], &short[..], more, &["--jobs", text(path)]].concat());
+    };
+    of(&["--policy", "rtds,edf", "--runs", "3"], &several);
+    let mut expected = Vec::new();
+    for policy in ["rtds", "edf"] {
+        for seed in ["1", "2", "3"] {
+            of(&["--policy", policy, "--seed", seed], &single);
+            let rows = jobs_by(&single, &[]).into_iter();
+            expected.extend(rows.map(|(_, row)| (vec![policy.to_owned(), seed.to_owned()], row)));
+        }
+    }
+    assert!(expected.len() > 100, "{} jobs", expected.len());
+    assert_eq!(jobs_by(&several, &["result", "seed"]), expected);
+    let grid = ["sweep", FIVE, "--duration", "200ms", "--policy", "rtds,edf", "--runs", "3", "--csv"];
+    let with_file = stdout(&[&grid[..], &["--jobs", text(&swept)]].concat());
+    assert_eq!(with_file, stdout(&grid), "the same metrics as without the file");
+    assert_eq!(jobs_by(&swept, &["policy", "seed"]), expected);
+    let seeds = ["sweep", FIVE, "--duration", "200ms", "--vary", "seed=1..3:1", "--policy", "edf"];
+    stdout(&[&seeds[..], &["--jobs", text(&swept)]].concat());
+    assert_eq!(jobs_by(&swept, &["policy", "seed"]), expected[expected.len() / 2..], "one column of seeds");
+    assert_eq!(names(directory.path()), ["several.csv", "single.csv", "swept.csv"]);
+    let analysed = run(&[&grid[..8], &["--metric", "guaranteed", "--jobs", text(&swept)]].concat());
+    assert!(String::from_utf8_lossy(&analysed.stderr).contains("ask for another metric"), "{analysed:?}");
 }
 
 #[test]
@@ -371,7 +442,7 @@ fn output_files_have_ordinary_permissions_and_replace_what_a_link_points_to() {
     stdout(&["sim", FIVE, "--jobs", text(&link)]);
     assert!(link.is_symlink());
     let mode = |path: &PathBuf| fs::metadata(path).expect("a file").permissions().mode();
-    assert!(fs::read_to_string(&file).expect("text").starts_with("task,job,"));
+    assert!(fs::read_to_string(&file).expect("text").starts_with("result,source,host,"));
     assert_eq!(mode(&file), mode(&plain));
 }
 
@@ -383,7 +454,7 @@ fn a_pipe_given_as_output_is_written_not_replaced() {
     let reader = Command::new("cat").arg(&fifo).stdout(Stdio::piped()).spawn().expect("cat is there");
     stdout(&["sim", FIVE, "--jobs", text(&fifo)]);
     let read = reader.wait_with_output().expect("cat ends").stdout;
-    assert!(read.starts_with(b"task,job,"));
+    assert!(read.starts_with(b"result,source,host,"));
     assert_eq!(names(directory.path()), ["fifo"]);
 }
 

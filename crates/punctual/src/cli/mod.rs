@@ -21,6 +21,7 @@ mod host_stack;
 mod import;
 mod input;
 mod interrupt;
+mod jobs;
 mod live;
 mod metric;
 mod output;

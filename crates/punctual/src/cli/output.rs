@@ -155,6 +155,14 @@ impl OutFile {
         }
     }
 
+    /// The directory of a file that is replaced at the end; none of a device or pipe.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        match &self.target {
+            Target::Whole(out) => out.get_ref().path().parent(),
+            Target::Stream(_) => None,
+        }
+    }
+
     /// Writes a whole file.
     ///
     /// # Errors

@@ -60,8 +60,13 @@ pub(super) struct Args {
     hlog: Option<PathBuf>,
 }
 
-const WITHOUT_PARQUET: &str = "--parquet: this punctual was built without Parquet; build it with: \
-    cargo install --path crates/punctual --features parquet";
+/// The error that an option asks for Parquet, which this program was built without.
+pub(super) fn without_parquet(option: &str) -> Error {
+    Error::Usage(format!(
+        "{option}: this punctual was built without Parquet; build it with: \
+         cargo install --path crates/punctual --features parquet"
+    ))
+}
 
 /// Which part of a run a report's timeline shows.
 #[derive(clap::Args, Debug)]
@@ -129,7 +134,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         return Err(Error::Usage(text.into()));
     }
     if args.parquet.is_some() && !cfg!(feature = "parquet") {
-        return Err(Error::Usage(WITHOUT_PARQUET.into()));
+        return Err(without_parquet("--parquet"));
     }
     let inputs: Vec<PathBuf> = args.files.iter().chain(&args.trace).chain(&args.check).cloned().collect();
     keep_inputs(&inputs, &[&args.output, &args.parquet, &args.hlog])?;

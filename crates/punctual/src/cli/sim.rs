@@ -5,20 +5,19 @@ use std::path::PathBuf;
 use punctual_analysis::vcpu_warnings;
 use punctual_host_stack::HostStack;
 use punctual_model::guarantees::Warning;
-use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{AnyHost, Guarantees, Host, Results};
 use punctual_report::html::Page;
-use punctual_report::jobs::JobsWriter;
 use punctual_report::timeline::Reader;
 use punctual_report::trace::{PerfettoWriter, StackWriter};
 use punctual_report::{Column, json, table};
 use punctual_sched::Instant;
-use punctual_sim::Tracer;
+use punctual_sim::{JobLog, Tracer};
 
 use super::error::Error;
 use super::input::{
     CHUNK, Changes, Costs, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool,
 };
+use super::jobs::{self, JobsFile, Spool};
 use super::output::{OutFile, Ui, keep_inputs, wrapped};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
@@ -33,6 +32,7 @@ use super::{exit, interrupt};
     punctual sim host.toml --policy deferrable,periodic,rtds\n  \
     punctual sim host.toml --set domain.video.budget=3ms --duration 60s --detail\n  \
     punctual sim host.toml --policy all --runs 20\n  \
+    punctual sim host.toml --policy rtds,edf --jobs jobs.csv          (a row for each job)\n  \
     punctual sim host.toml --fail-on-miss --json > results.json\n  \
     punctual sim host.toml --blame                   (why were jobs late?)\n  \
     punctual sim host.toml --trace host.pftrace      (open it at https://ui.perfetto.dev)\n  \
@@ -63,7 +63,7 @@ pub(super) struct Args {
     /// Write what happened as a Perfetto trace; for a single run under a single policy.
     #[arg(long, value_name = "OUT.pftrace")]
     trace: Option<PathBuf>,
-    /// Write one line of CSV per job; for a single run under a single policy.
+    /// Write a row for each job: CSV, or Parquet if the name ends in .parquet.
     #[arg(long, value_name = "OUT.csv")]
     jobs: Option<PathBuf>,
     /// Write a report as one HTML page: verdicts, analysis, results, and a timeline of the (first) run.
@@ -102,9 +102,14 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let page = args.report.as_deref().map(OutFile::create).transpose()?;
     let variants = variants(args, &files, ui)?;
     warn_of_vcpus(&variants, ui);
-    let results = match (&args.trace, &args.jobs) {
-        (None, None) => simulate_all(args, &variants, ui)?,
-        _ => vec![observed(args, &variants)?],
+    let jobs = args.jobs.as_deref().map(|path| JobsFile::create(path, &["result"])).transpose()?;
+    let results = match (variants.as_slice(), args.runs) {
+        ([variant], 1) if args.trace.is_some() || jobs.is_some() => vec![observed(args, variant, jobs)?],
+        _ if args.trace.is_some() => {
+            let text = "--trace shows a single run: give one file, at most one --policy and no --runs";
+            return Err(Error::Usage(text.into()));
+        }
+        _ => simulate_all(args, &variants, jobs, ui)?,
     };
     let labels = variants.iter().map(|variant| variant.label.clone());
     let mut columns: Vec<Column> =
@@ -187,19 +192,32 @@ fn label(file: &HostFile, policy: Option<&str>, files: usize, policies: usize) -
 }
 
 /// Simulates every run of every variant on all cores and merges the runs of each.
-fn simulate_all(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Error> {
+fn simulate_all(
+    args: &Args,
+    variants: &[Variant<'_>],
+    mut jobs: Option<JobsFile>,
+    ui: &Ui,
+) -> Result<Vec<Results>, Error> {
     let threads = thread_pool(args.threads)?;
     let runs: Vec<(usize, u32)> =
         (0..variants.len()).flat_map(|v| (0..args.runs).map(move |r| (v, r))).collect();
     let bar = ui.progress(runs.len());
     let mut merged: Vec<Option<Results>> = variants.iter().map(|_| None).collect();
+    let spools = jobs.as_ref().map(JobsFile::spools);
     for chunk in runs.chunks(CHUNK) {
         let hosts =
             chunk.iter().map(|&(v, run)| host_of(args, &variants[v], run)).collect::<Result<Vec<_>, _>>()?;
-        let simulate = if args.blame { simulate_blamed } else { simulate };
-        let results = threads.install(|| punctual_sim::simulate_all(&hosts, simulate, || bar.inc(1)));
-        for (&(v, _), results) in chunk.iter().zip(results) {
-            let results = results.map_err(|e| named(e, &variants[v], variants.len()))?;
+        let listed = |host: &AnyHost| {
+            let mut spool = spools.as_ref().map(|spools| spools.spool(host));
+            Ok((jobs::simulate(host, args.blame, spool.as_mut())?, spool))
+        };
+        let done: Vec<Result<(Results, Option<Spool>), _>> =
+            threads.install(|| punctual_sim::simulate_all(&hosts, listed, || bar.inc(1)));
+        for (&(v, _), done) in chunk.iter().zip(done) {
+            let (results, spool) = done.map_err(|e| named(e, &variants[v], variants.len()))?;
+            if let (Some(jobs), Some(spool)) = (&mut jobs, spool) {
+                jobs.append(&[&variants[v].label], spool)?;
+            }
             match &mut merged[v] {
                 Some(sum) => sum.merge(&results).map_err(Error::usage)?,
                 none => *none = Some(results),
@@ -207,34 +225,18 @@ fn simulate_all(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Re
         }
     }
     bar.finish_and_clear();
+    jobs.map_or(Ok(()), JobsFile::finish)?;
     Ok(merged.into_iter().map(|r| r.expect("every variant has a run")).collect())
 }
 
-/// Simulates a host of either kind.
-///
-/// # Errors
-/// The simulation stops.
-pub(super) fn simulate(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
-    match host {
-        AnyHost::Pools(host) => punctual_sim::simulate(host),
-        AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack).map_err(violation),
-    }
-}
-
-fn simulate_blamed(host: &AnyHost) -> Result<Results, punctual_sim::Error> {
-    match host {
-        AnyHost::Pools(host) => punctual_sim::simulate_blamed(host, ()),
-        AnyHost::Stack(_) => Err(punctual_sim::Error::Refused(NO_BLAME.into())),
-    }
-}
-
-fn violation(error: punctual_host_stack_sim::Violation) -> punctual_sim::Error {
+/// A violation in a host with `host_stack` as one of a host with pools.
+pub(super) fn violation(error: punctual_host_stack_sim::Violation) -> punctual_sim::Error {
     punctual_sim::Error::Violation(error.0)
 }
 
 /// Why `--blame` is refused for a host with `host_stack`.
-const NO_BLAME: &str = "a host with `host_stack` has no jobs to explain: where the time of its requests went \
-                       stands in the results without `--blame`, under the segments and parts of its flows";
+pub(super) const NO_BLAME: &str = "a host with `host_stack` has no jobs to explain: where the time of its \
+    requests went stands in the results without `--blame`, under the segments and parts of its flows";
 
 /// What to say of a host without overheads. A host with `host_stack` has costs of its own.
 fn free_scheduling(host: &AnyHost) -> Option<&'static str> {
@@ -264,20 +266,17 @@ fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> 
     }
 }
 
-/// One run, recorded as `--trace` and `--jobs` ask.
-fn observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Error> {
-    let ([variant], 1) = (variants, args.runs) else {
-        let text = "--trace and --jobs show a single run: give one file, at most one --policy and no --runs";
-        return Err(Error::Usage(text.into()));
-    };
-    let create = |path: &Option<PathBuf>| path.as_deref().map(OutFile::create).transpose();
-    let (mut trace, mut jobs) = (create(&args.trace)?, create(&args.jobs)?);
+/// The only run, recorded as `--trace` and `--jobs` ask.
+fn observed(args: &Args, variant: &Variant<'_>, mut jobs: Option<JobsFile>) -> Result<Results, Error> {
+    let mut trace = args.trace.as_deref().map(OutFile::create).transpose()?;
+    let labels = [variant.label.as_str()];
     let results = match &variant.first {
-        AnyHost::Pools(host) => observe(host, args.blame, trace.as_mut(), jobs.as_mut())?,
+        AnyHost::Pools(host) => observe(host, args.blame, trace.as_mut(), jobs.as_mut(), &labels)?,
         AnyHost::Stack(_) if args.blame => return Err(Error::Usage(NO_BLAME.into())),
-        AnyHost::Stack(stack) => observe_stack(stack, trace.as_mut(), jobs.as_mut())?,
+        AnyHost::Stack(stack) => observe_stack(stack, trace.as_mut())?,
     };
-    [trace, jobs].into_iter().flatten().try_for_each(OutFile::finish)?;
+    trace.map_or(Ok(()), OutFile::finish)?;
+    jobs.map_or(Ok(()), JobsFile::finish)?;
     Ok(results)
 }
 
@@ -285,39 +284,31 @@ fn observe(
     host: &Host,
     blame: bool,
     trace: Option<&mut OutFile>,
-    jobs: Option<&mut OutFile>,
+    jobs: Option<&mut JobsFile>,
+    labels: &[&str],
 ) -> Result<Results, Error> {
-    let mut observers = Observers {
-        trace: trace.map(|file| PerfettoWriter::new(host, file)),
-        jobs: jobs.map(|file| JobsWriter::new(host, file)),
-    };
+    let mut trace = trace.map(|file| PerfettoWriter::new(host, file));
+    let tracer = trace.as_mut().map(|writer| Tracer::new(host, writer));
+    let observers = (tracer, jobs.map(|file| JobLog::new(host, file.sink(labels, host))));
     let results = if blame {
-        punctual_sim::simulate_blamed(host, Tracer::new(host, &mut observers))?
+        punctual_sim::simulate_blamed(host, observers)?
     } else {
-        punctual_sim::simulate_traced(host, &mut observers)?
+        punctual_sim::simulate_observed(host, observers)?
     };
     let end = Instant::ZERO + host.duration;
     // The error names the file.
     let unwritten = |e: std::io::Error| Error::Usage(e.to_string());
-    observers.trace.map_or(Ok(()), |trace| trace.finish(end).map(drop)).map_err(unwritten)?;
-    observers.jobs.map_or(Ok(()), |jobs| jobs.finish(end)).map_err(unwritten)?;
+    trace.map_or(Ok(()), |trace| trace.finish(end).map(drop)).map_err(unwritten)?;
     Ok(results)
 }
 
 /// The same of a host with `host_stack`, which has requests, but no jobs.
-fn observe_stack(
-    stack: &HostStack,
-    trace: Option<&mut OutFile>,
-    jobs: Option<&mut OutFile>,
-) -> Result<Results, Error> {
-    let end = Instant::ZERO + stack.duration;
-    // The error names the file.
-    let unwritten = |e: std::io::Error| Error::Usage(e.to_string());
-    jobs.map_or(Ok(()), |file| JobsWriter::without_tasks(file).finish(end)).map_err(unwritten)?;
+fn observe_stack(stack: &HostStack, trace: Option<&mut OutFile>) -> Result<Results, Error> {
     let Some(file) = trace else { return Ok(punctual_host_stack_sim::simulate(stack)?) };
     let mut writer = StackWriter::new(stack, file);
     let results = punctual_host_stack_sim::simulate_traced(stack, &mut writer)?;
-    writer.finish(end).map_err(unwritten)?;
+    // The error names the file.
+    writer.finish(Instant::ZERO + stack.duration).map_err(Error::usage)?;
     Ok(results)
 }
 
@@ -373,23 +364,6 @@ fn write_report(
     };
     let timeline = Some((columns[0].label.as_str(), &timeline));
     report::write(out, &Page { columns, guarantees: guarantees.as_ref(), timeline })
-}
-
-/// The observers of a run.
-struct Observers<T, J> {
-    trace: Option<T>,
-    jobs: Option<J>,
-}
-
-impl<T: TraceSink, J: TraceSink> TraceSink for Observers<T, J> {
-    fn event(&mut self, at: Instant, event: TraceEvent) {
-        if let Some(trace) = &mut self.trace {
-            trace.event(at, event);
-        }
-        if let Some(jobs) = &mut self.jobs {
-            jobs.event(at, event);
-        }
-    }
 }
 
 fn print(args: &Args, columns: &[Column], ui: &Ui) -> Result<(), Error> {

@@ -14,9 +14,9 @@ use serde::Serialize;
 use super::error::Error;
 use super::grid::{self, Axis};
 use super::input::{CHUNK, Changes, Costs, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
+use super::jobs::{self, JobsFile, Spool, Spools};
 use super::metric::{self, Analysed, Metric};
-use super::output::Ui;
-use super::sim::simulate;
+use super::output::{Ui, keep_inputs};
 use super::{exit, interrupt};
 
 /// Points of a grid at most.
@@ -27,6 +27,9 @@ const JSON_POINTS_MAX: usize = 10_000;
 
 /// The name of the axis that `--policy` makes.
 const POLICY: &str = "policy";
+
+/// The key of which jobs have a column without being labelled with it.
+const SEED: &str = "seed";
 
 /// Metrics shown as columns when there is one dimension and none is asked for.
 const DEFAULT_COLUMNS: [Metric; 4] =
@@ -45,7 +48,8 @@ const DEFAULT_COLUMNS: [Metric; 4] =
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --policy all --runs 10\n  \
     punctual sweep host.toml --vary seed=1..9:1 --vary duration=1s,10s --metric p99-response\n  \
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --metric schedulable\n  \
-    punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv")]
+    punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv\n  \
+    punctual sweep host.toml --policy rtds,edf --vary seed=1..50:1 --jobs jobs.csv")]
 pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
@@ -76,6 +80,9 @@ pub(super) struct Args {
     /// Print JSON, with the whole results of every point.
     #[arg(long)]
     json: bool,
+    /// Write a row for each job of every simulation: CSV, or Parquet if the name ends in .parquet.
+    #[arg(long, value_name = "OUT.csv")]
+    jobs: Option<PathBuf>,
     /// Use this many threads instead of one per processor.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     threads: Option<u16>,
@@ -104,6 +111,15 @@ enum Outcome {
     Unfinished,
 }
 
+/// The outcome of a run whose jobs are listed.
+enum Listed {
+    Done(Box<Run>),
+    /// As [`Outcome::Invalid`].
+    Invalid,
+    /// As [`Outcome::Unfinished`].
+    Unfinished,
+}
+
 /// The values kept of a point.
 struct Measured {
     runs: u32,
@@ -118,7 +134,7 @@ struct Measured {
 
 impl Measured {
     fn new(run: Run, keep: bool) -> Self {
-        let Run { runs, without_miss, results, analysed } = run;
+        let Run { runs, without_miss, results, analysed, jobs: _ } = run;
         let mut jobs = JobStats::default();
         results.iter().flat_map(|results| &results.pools).for_each(|pool| jobs.merge(&pool.jobs));
         let value = |metric: &Metric| {
@@ -148,6 +164,8 @@ struct Run {
     results: Option<Results>,
     /// If a metric asks for it.
     analysed: Option<Analysed>,
+    /// Its jobs, with `--jobs`.
+    jobs: Option<Spool>,
 }
 
 impl Run {
@@ -168,11 +186,15 @@ impl Run {
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let grid = Grid::new(args)?;
+    let jobs = grid.jobs_file()?;
     let threads = thread_pool(args.threads)?;
     threads.install(|| grid.validate())?;
     interrupt::be_graceful();
     let bar = ui.progress(grid.points() * args.runs as usize);
-    let outcomes = threads.install(|| grid.simulate(&bar));
+    let outcomes = match jobs {
+        Some(jobs) => grid.simulate_listed(jobs, &threads, &bar),
+        None => threads.install(|| grid.simulate(&bar)),
+    };
     bar.finish_and_clear();
     let outcomes = outcomes?;
     match (args.csv, args.json) {
@@ -303,7 +325,8 @@ impl<'a> Grid<'a> {
         };
         let mut merged: Option<Run> = None;
         for chunk in (0..self.args.runs).collect::<Vec<_>>().chunks(CHUNK) {
-            let simulate = |&run: &u32| self.run(&overrides, first.seed().saturating_add(run.into()), bar);
+            let seed = |run: u32| first.seed().saturating_add(run.into());
+            let simulate = |&run: &u32| self.run(&overrides, seed(run), None, bar);
             let runs: Vec<_> = chunk.par_iter().with_max_len(1).map(simulate).collect();
             for run in runs {
                 match (run?, &mut merged) {
@@ -313,17 +336,116 @@ impl<'a> Grid<'a> {
                 }
             }
         }
+        Ok(self.outcome(merged))
+    }
+
+    /// The outcome of a point of these runs.
+    fn outcome(&self, merged: Option<Run>) -> Outcome {
         let measured = merged.map(|run| Box::new(Measured::new(run, self.args.json)));
-        Ok(measured.map_or(Outcome::Unfinished, Outcome::Done))
+        measured.map_or(Outcome::Unfinished, Outcome::Done)
+    }
+
+    /// The file that `--jobs` asks for. Its rows have the values of their point.
+    fn jobs_file(&self) -> Result<Option<JobsFile>, Error> {
+        let Some(path) = &self.args.jobs else { return Ok(None) };
+        keep_inputs(std::slice::from_ref(&self.args.file), &[&self.args.jobs])?;
+        if !self.simulates() {
+            let text = "--jobs: metrics of the analysis alone simulate no job; ask for another metric, too";
+            return Err(Error::Usage(text.into()));
+        }
+        let keys: Vec<&str> = self.labels().map(|dimension| dimension.key.as_str()).collect();
+        JobsFile::create(path, &keys).map(Some)
+    }
+
+    /// The dimensions that label jobs.
+    fn labels(&self) -> impl Iterator<Item = &Dimension> {
+        self.dimensions.iter().filter(|dimension| dimension.key != SEED)
+    }
+
+    /// As [`Grid::simulate`], with the jobs of each run in the order of the grid. So many runs are under way
+    /// at once that their jobs fit into memory, or into as many temporary files as a process may have open.
+    fn simulate_listed(
+        &self,
+        mut file: JobsFile,
+        threads: &rayon::ThreadPool,
+        bar: &ProgressBar,
+    ) -> Result<Vec<Outcome>, Error> {
+        let mut outcomes = Vec::with_capacity(self.points());
+        let mut merged: Option<Run> = None;
+        let (runs, spools) = (self.args.runs as usize, file.spools());
+        for first in (0..self.points() * runs).step_by(CHUNK) {
+            let chunk: Vec<usize> = (first..(first + CHUNK).min(self.points() * runs)).collect();
+            let listed = |&at: &usize| self.listed_run(at / runs, at % runs, &spools, bar);
+            let done: Vec<Result<Listed, Error>> =
+                threads.install(|| chunk.par_iter().with_max_len(1).map(listed).collect());
+            for (at, done) in chunk.into_iter().zip(done) {
+                let (point, is_last) = (at / runs, at % runs == runs - 1);
+                match done? {
+                    Listed::Invalid if is_last => outcomes.push(Outcome::Invalid),
+                    Listed::Invalid => {}
+                    Listed::Unfinished => {
+                        file.finish()?;
+                        outcomes.resize_with(self.points(), || Outcome::Unfinished);
+                        return Ok(outcomes);
+                    }
+                    Listed::Done(mut run) => {
+                        if let Some(spool) = run.jobs.take() {
+                            file.append(&self.labels_of(point), spool)?;
+                        }
+                        match &mut merged {
+                            Some(sum) => sum.merge(*run)?,
+                            none => *none = Some(*run),
+                        }
+                        if is_last {
+                            outcomes.push(self.outcome(merged.take()));
+                        }
+                    }
+                }
+            }
+        }
+        file.finish()?;
+        Ok(outcomes)
+    }
+
+    /// The values of a point that label its jobs.
+    fn labels_of(&self, point: usize) -> Vec<&str> {
+        let dimensions = self.dimensions.iter().zip(self.values(point));
+        dimensions.filter(|(dimension, _)| dimension.key != SEED).map(|(_, value)| value).collect()
+    }
+
+    /// One run of a point with its jobs.
+    fn listed_run(
+        &self,
+        point: usize,
+        run: usize,
+        spools: &Spools,
+        bar: &ProgressBar,
+    ) -> Result<Listed, Error> {
+        let overrides = self.overrides(point);
+        let first = match self.file.any_host(&overrides) {
+            Ok(host) => host,
+            Err(_) if self.lenient() => return Ok(Listed::Invalid),
+            Err(errors) => return Err(errors.into()),
+        };
+        let done = self.run(&overrides, first.seed().saturating_add(run as u64), Some(spools), bar)?;
+        Ok(done.map_or(Listed::Unfinished, |run| Listed::Done(Box::new(run))))
     }
 
     /// One run; `None` when the program was interrupted before.
-    fn run(&self, overrides: &Overrides, seed: u64, bar: &ProgressBar) -> Result<Option<Run>, Error> {
+    fn run(
+        &self,
+        overrides: &Overrides,
+        seed: u64,
+        spools: Option<&Spools>,
+        bar: &ProgressBar,
+    ) -> Result<Option<Run>, Error> {
         if interrupt::stopped() {
             return Ok(None);
         }
         let host = self.file.any_host(&Overrides { seed: Some(seed), ..overrides.clone() })?;
-        let results = self.simulates().then(|| simulate(&host)).transpose()?;
+        let mut jobs = spools.map(|spools| spools.spool(&host));
+        let simulate = || jobs::simulate(&host, false, jobs.as_mut());
+        let results = self.simulates().then(simulate).transpose()?;
         let missed = results.iter().flat_map(|results| &results.pools).map(|pool| pool.jobs.missed);
         let without_miss = u64::from(missed.sum::<u64>() == 0);
         let analysed = match &host {
@@ -336,7 +458,7 @@ impl<'a> Grid<'a> {
             _ => None,
         };
         bar.inc(1);
-        Ok(Some(Run { runs: 1, without_miss, results, analysed }))
+        Ok(Some(Run { runs: 1, without_miss, results, analysed, jobs }))
     }
 
     /// Does a metric ask for a simulation?
