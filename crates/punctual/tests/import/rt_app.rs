@@ -132,6 +132,42 @@ fn a_delay_before_periodic_work_is_an_offset() {
     again.must_say(&["pauses between jobs"]);
 }
 
+/// As rt-app's loop does, by hand: a timer counts from its last use, whichever phase that was in.
+#[test]
+fn timers_of_several_phases_count_from_their_last_use() {
+    let sporadic = |phases: &str| {
+        let imported =
+            import("rt-app", &[&workload(&format!(r#""t": {{ "phases": {{ {phases} }} }}"#))], &[]);
+        let (Arrival::Sporadic { separation, .. }, cost) = jobs(task(&imported.host(), "t")) else {
+            panic!("one job of the whole cycle")
+        };
+        (separation, cost, imported)
+    };
+    let timer = |name: &str, us: u64| format!(r#""timer": {{ "ref": "{name}", "period": {us} }}"#);
+    // 5 + 5 ms of work, then the rest of 20 ms; not 5 + 20 ms.
+    let phases = format!(r#""a": {{ "run": 5000 }}, "b": {{ "run": 5000, {} }}"#, timer("unique", 20_000));
+    let (separation, cost, imported) = sporadic(&phases);
+    assert_eq!((separation, cost), (Duration::from_ms(20), [10_000, 10_000]));
+    imported.must_say(&["one job of the whole cycle"]);
+    // The shorter timer expires while the thread waits for the longer one.
+    let [a, b] = [timer("uniqueA", 20_000), timer("uniqueB", 30_000)];
+    let (separation, cost, imported) =
+        sporadic(&format!(r#""a": {{ "run": 1000, {a} }}, "b": {{ "run": 4000, {b} }}"#));
+    assert_eq!((separation, cost), (Duration::from_ms(30), [5_000, 5_000]));
+    imported.must_say(&["counts from its last use", "some jobs come sooner"]);
+    // The documentation of rt-app: one name, so each timer follows the one before.
+    let same = [timer("unique", 30_000), timer("unique", 30_000)];
+    let [a, b] = same;
+    let text = workload(&format!(
+        r#""t": {{ "phases": {{ "light": {{ "run": 1000, {a} }}, "heavy": {{ "run": 4000, {b} }} }} }}"#
+    ));
+    let imported = import("rt-app", &[&text], &[]);
+    let (arrival, cost) = jobs(task(&imported.host(), "t"));
+    let period = Duration::from_ms(30);
+    assert_eq!((arrival, cost), (Arrival::Periodic { period, offset: Duration::ZERO }, [1_000, 4_000]));
+    assert!(!imported.says(&["some jobs come sooner"]));
+}
+
 /// As rt-app does: `runtime` is the reservation and an event.
 #[test]
 fn runtime_of_older_files_is_work_too() {

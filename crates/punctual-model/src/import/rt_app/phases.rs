@@ -1,4 +1,9 @@
 //! The phases of a thread, and the task that they amount to.
+//!
+//! A timer counts from its last use, and at first from the start of the thread; if the thread comes later
+//! than that, it does not wait, and the timer counts from then on (`run_event` in rt-app's `rt-app.c`).
+
+use std::collections::BTreeMap;
 
 use jsonc_parser::ast::{Object, Value};
 
@@ -43,11 +48,14 @@ const OTHER_EVENTS: [&str; 16] = [
 const WAITING_EVENTS: [&str; 5] = ["wait", "sync", "suspend", "barrier", "sem_wait"];
 
 /// One phase, times in us.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Phase {
     run: i64,
     sleep: i64,
+    /// The sum of the timers' periods.
     timer: i64,
+    /// The timers by name, with their periods.
+    timers: Vec<(String, i64)>,
     loops: i64,
 }
 
@@ -146,10 +154,13 @@ fn phase(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, all: &mut Pha
             phase.sleep = (phase.sleep + time(reader, value, key)?).min(NUMBER_MAX);
         } else if key.starts_with("timer") {
             let timer = reader.object(value, key)?;
-            phase.timer =
-                (phase.timer + reader.number(timer, "period", 0).ok()?.unwrap_or(0)).min(NUMBER_MAX);
-            let shared = reader.word(timer, "ref").ok()?.filter(|(name, _)| !name.starts_with("unique"));
-            all.timers.extend(shared.map(|(name, _)| name));
+            let period = reader.number(timer, "period", 0).ok()?.unwrap_or(0);
+            phase.timer = (phase.timer + period).min(NUMBER_MAX);
+            let name = reader.word(timer, "ref").ok()?.map_or_else(|| key.to_string(), |(name, _)| name);
+            if !name.starts_with("unique") && Reader::get(timer, "ref").is_some() {
+                all.timers.push(name.clone());
+            }
+            phase.timers.push((name, period));
         } else {
             let place = reader.place(&property.name);
             let text = format!("{name}: `{}` is not known and not carried over", shorten(key));
@@ -190,12 +201,21 @@ pub(super) fn work(
     // Phases that only wait, before the first that runs.
     let before: i128 = active.iter().take_while(|p| p.run == 0).map(|p| p.length()).sum();
     let offset = us(i128::from(delay_us) + before);
+    let is_regular = timers_are_regular(&active);
+    if !is_regular {
+        let text = "its timer counts from its last use, and first from the start of the thread, also while \
+                    other phases run or sleep: some jobs come sooner";
+        reader.input.note(place, format!("{name}: {text}"));
+    }
     let is_alike = |p: &&&Phase| p.waits() && p.distance() == first.distance();
-    if running.iter().filter(is_alike).count() < running.len() {
+    if running.iter().filter(is_alike).count() < running.len() || (running.len() > 1 && !is_regular) {
         // Phases before the first run are part of the cycle only where it begins again.
-        let all: i128 = active.iter().map(|p| p.length()).sum();
-        let (cycle, offset) =
-            if phases.is_endless { (all, us(delay_us.into())) } else { (all - before, offset) };
+        let leading = active.iter().take_while(|p| p.run == 0).count();
+        let (cycle, offset) = if phases.is_endless {
+            (cycle(&active), us(delay_us.into()))
+        } else {
+            (cycle(&active[leading..]), offset)
+        };
         reader.input.note(place, format!("{name}: its phases become one job of the whole cycle"));
         let cost = us(active.iter().map(|p| i128::from(p.loops) * i128::from(p.run)).sum());
         let cost = Cost { min: cost, max: cost };
@@ -223,6 +243,28 @@ pub(super) fn work(
         return Some(WorkDraft::Sporadic { separation: distance, offset, cost });
     }
     Some(WorkDraft::Periodic { period: distance, offset, cost })
+}
+
+/// Do the timers make the distances of jobs? They do where one timer follows the work of every phase.
+fn timers_are_regular(active: &[&Phase]) -> bool {
+    let Some((name, _)) = active.iter().find_map(|p| p.timers.first()) else { return true };
+    active.iter().all(|p| {
+        p.timers.iter().all(|(other, _)| other == name)
+            && p.timer > 0
+            && p.run.saturating_add(p.sleep) <= p.timer
+    })
+}
+
+/// The least distance at which phases begin again: they run and sleep that long, and no timer expires sooner.
+fn cycle(active: &[&Phase]) -> i128 {
+    let worked = active.iter().map(|p| i128::from(p.loops) * i128::from(p.run + p.sleep)).sum();
+    let mut timers: BTreeMap<&str, i128> = BTreeMap::new();
+    for phase in active {
+        for (name, period) in &phase.timers {
+            *timers.entry(name).or_default() += i128::from(phase.loops) * i128::from(*period);
+        }
+    }
+    timers.into_values().fold(worked, i128::max)
 }
 
 fn us(us: i128) -> Duration {
