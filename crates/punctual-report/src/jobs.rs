@@ -8,11 +8,11 @@
 
 use std::io::{self, Write};
 
-use punctual_model::Host;
-use punctual_model::host::Parent;
 use punctual_model::results::Source;
 use punctual_model::trace::JobRecord;
 
+pub use crate::job_rows::JobsOf;
+use crate::job_rows::later_ns;
 use crate::records::{csv_cell, source};
 
 /// Columns behind the labels.
@@ -29,28 +29,6 @@ const COLUMNS: [&str; 11] = [
     "response_ns",
     "missed",
 ];
-
-/// What the rows of a run have in common.
-#[derive(Clone, Debug, Default)]
-pub struct JobsOf {
-    /// The host's name.
-    pub host: String,
-    /// The run's seed.
-    pub seed: u64,
-    /// Names of the tasks with their domain or pool, by index.
-    pub tasks: Vec<String>,
-}
-
-impl JobsOf {
-    /// The jobs of a simulation of `host`.
-    pub fn new(host: &Host) -> Self {
-        let name = |task: &punctual_model::host::Task| match task.parent {
-            Parent::Domain(d) => format!("{}/{}", host.domains[d.0].name, task.name),
-            Parent::Pool(p) => format!("{}/{}", host.pools[p.0].name, task.name),
-        };
-        JobsOf { host: host.name.clone(), seed: host.seed, tasks: host.tasks.iter().map(name).collect() }
-    }
-}
 
 /// Writes jobs; keeps the first error for [`JobsWriter::finish`].
 pub struct JobsWriter<W: Write + Send> {
@@ -130,10 +108,4 @@ fn write_csv<W: Write>(
     }
     out.write_field(job.missed.to_string())?;
     out.write_record(None::<&[u8]>)
-}
-
-/// Start, finish and response time of a job, in ns.
-pub(crate) fn later_ns(job: &JobRecord) -> [Option<u64>; 3] {
-    let response = job.finish.map(|finish| finish.since(job.release).as_ns());
-    [job.start.map(|at| at.as_ns()), job.finish.map(|at| at.as_ns()), response]
 }

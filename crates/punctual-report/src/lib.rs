@@ -13,6 +13,7 @@ pub mod format;
 pub mod hdr;
 pub mod headline;
 pub mod html;
+mod job_rows;
 pub mod jobs;
 pub mod json;
 #[cfg(feature = "parquet")]

@@ -12,7 +12,7 @@ use ::parquet::schema::types::{Type, TypePtr};
 use punctual_model::trace::JobRecord;
 
 use super::{bits, numbers, text};
-use crate::jobs::{JobsOf, later_ns};
+use crate::job_rows::{JobsOf, later_ns};
 
 /// Rows of a group, which are held in memory until it is written.
 const GROUP_ROWS: usize = 1 << 16;

@@ -14,7 +14,15 @@ use tempfile::SpooledTempFile;
 use super::error::Error;
 use super::output::OutFile;
 use super::report::without_parquet;
-use super::sim::{self, NO_BLAME};
+
+/// A violation in a host with `host_stack` as one of a host with pools.
+pub(super) fn violation(error: punctual_host_stack_sim::Violation) -> punctual_sim::Error {
+    punctual_sim::Error::Violation(error.0)
+}
+
+/// Why `--blame` is refused for a host with `host_stack`.
+pub(super) const NO_BLAME: &str = "a host with `host_stack` has no jobs to explain: where the time of its \
+    requests went stands in the results without `--blame`, under the segments and parts of its flows";
 
 /// Bytes of a simulation's jobs that are held in memory; more of them go to a temporary file.
 const SPOOL_BYTES: usize = 256 << 10;
@@ -169,7 +177,7 @@ pub(super) fn simulate(
             }
         }
         AnyHost::Stack(_) if blame => Err(punctual_sim::Error::Refused(NO_BLAME.into())),
-        AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack).map_err(sim::violation),
+        AnyHost::Stack(stack) => punctual_host_stack_sim::simulate(stack).map_err(violation),
     }
 }
 

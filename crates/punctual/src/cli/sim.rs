@@ -17,7 +17,7 @@ use super::error::Error;
 use super::input::{
     CHUNK, Changes, Costs, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool,
 };
-use super::jobs::{self, JobsFile, Spool};
+use super::jobs::{self, JobsFile, NO_BLAME, Spool, violation};
 use super::output::{OutFile, Ui, keep_inputs, wrapped};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
@@ -228,15 +228,6 @@ fn simulate_all(
     jobs.map_or(Ok(()), JobsFile::finish)?;
     Ok(merged.into_iter().map(|r| r.expect("every variant has a run")).collect())
 }
-
-/// A violation in a host with `host_stack` as one of a host with pools.
-pub(super) fn violation(error: punctual_host_stack_sim::Violation) -> punctual_sim::Error {
-    punctual_sim::Error::Violation(error.0)
-}
-
-/// Why `--blame` is refused for a host with `host_stack`.
-pub(super) const NO_BLAME: &str = "a host with `host_stack` has no jobs to explain: where the time of its \
-    requests went stands in the results without `--blame`, under the segments and parts of its flows";
 
 /// What to say of a host without overheads. A host with `host_stack` has costs of its own.
 fn free_scheduling(host: &AnyHost) -> Option<&'static str> {
