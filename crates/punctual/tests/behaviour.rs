@@ -413,7 +413,10 @@ fn results_do_not_replace_the_file_that_they_are_of() {
     let [host, sim] = ["host.toml", "sim.json"].map(|name| directory.path().join(name));
     fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FIVE), &host).expect("a file");
     fs::write(&sim, stdout(&["sim", FIVE, "--json"])).expect("a file");
-    let commands: [(&[&str], &Path); 6] = [
+    let costs = directory.path().join("costs.toml");
+    fs::write(&costs, "[machine.overheads]\ndecision = '1us'\n").expect("a file");
+    let commands: [(&[&str], &Path); 7] = [
+        (&["sim", FIVE, "--overheads", text(&costs), "--jobs"], &costs),
         (&["sim", text(&host), "--jobs"], &host),
         (&["sim", text(&host), "--trace"], &host),
         (&["run", text(&host), "--output"], &host),

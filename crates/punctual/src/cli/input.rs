@@ -64,6 +64,14 @@ pub(super) struct Costs {
 }
 
 impl Costs {
+    /// The file that the costs are read from.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        match &self.overheads {
+            Some(OtherOverheads::File { name, .. }) => Some(name.into()),
+            _ => None,
+        }
+    }
+
     /// The changes together with these costs.
     pub(super) fn overrides(&self, changes: &Changes, policy: Option<String>) -> Overrides {
         Overrides { overheads: self.overheads.clone(), ..changes.overrides(policy) }

@@ -97,7 +97,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(twice) = args.files.iter().enumerate().find(|(at, file)| args.files[..*at].contains(file)) {
         return Err(Error::Usage(format!("{} is given twice", twice.1.display())));
     }
-    keep_inputs(&args.files, &[&args.trace, &args.jobs, &args.report])?;
+    let inputs: Vec<PathBuf> = args.files.iter().cloned().chain(args.costs.file()).collect();
+    keep_inputs(&inputs, &[&args.trace, &args.jobs, &args.report])?;
     let files = HostFile::read_all(&args.files)?;
     let page = args.report.as_deref().map(OutFile::create).transpose()?;
     let variants = variants(args, &files, ui)?;

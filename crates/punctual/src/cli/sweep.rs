@@ -348,7 +348,9 @@ impl<'a> Grid<'a> {
     /// The file that `--jobs` asks for. Its rows have the values of their point.
     fn jobs_file(&self) -> Result<Option<JobsFile>, Error> {
         let Some(path) = &self.args.jobs else { return Ok(None) };
-        keep_inputs(std::slice::from_ref(&self.args.file), &[&self.args.jobs])?;
+        let inputs: Vec<PathBuf> =
+            [self.args.file.clone()].into_iter().chain(self.args.costs.file()).collect();
+        keep_inputs(&inputs, &[&self.args.jobs])?;
         if !self.simulates() {
             let text = "--jobs: metrics of the analysis alone simulate no job; ask for another metric, too";
             return Err(Error::Usage(text.into()));
