@@ -66,7 +66,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.json {
         ui.print_json(&admission)?;
     } else {
-        ui.print(answer(&admission))?;
+        let yes = "adjusted: nobody loses a guarantee\n";
+        ui.print(answer(&admission, yes, "adjusted, but these budgets are not guaranteed any more\n"))?;
     }
     Ok(if admission.is_guaranteed { exit::OK } else { exit::MISSED })
 }

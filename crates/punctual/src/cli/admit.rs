@@ -49,19 +49,15 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.json {
         ui.print_json(&admission)?;
     } else {
-        ui.print(answer(&admission))?;
+        let yes = "yes: all of them get their budgets, and nobody loses a guarantee\n";
+        ui.print(answer(&admission, yes, "no: these budgets would not be guaranteed\n"))?;
     }
     Ok(if admission.is_guaranteed { exit::OK } else { exit::MISSED })
 }
 
-/// The answer for people.
-pub(super) fn answer(Admission { is_guaranteed, unguaranteed }: &Admission) -> String {
-    let mut out = String::new();
-    out += if *is_guaranteed {
-        "yes: all of them get their budgets, and nobody loses a guarantee\n"
-    } else {
-        "no: these budgets would not be guaranteed\n"
-    };
+/// The answer for people: `yes` or `no` in words, then who has no guarantee.
+pub(super) fn answer(Admission { is_guaranteed, unguaranteed }: &Admission, yes: &str, no: &str) -> String {
+    let mut out = if *is_guaranteed { yes } else { no }.to_owned();
     let (new, known): (Vec<&Unguaranteed>, Vec<&Unguaranteed>) =
         unguaranteed.iter().partition(|one| one.is_new);
     new.into_iter().for_each(|one| out += &line(one));
@@ -94,12 +90,13 @@ mod tests {
             reason: "too much".into(),
         };
         let unguaranteed = vec![one("relay", 0, true), one("plc\u{1b}", 7, false)];
-        let shown = answer(&Admission { is_guaranteed: false, unguaranteed });
+        let shown = answer(&Admission { is_guaranteed: false, unguaranteed }, "yes\n", "no\n");
         assert_eq!(
             shown,
-            "no: these budgets would not be guaranteed\n  a new VM of class relay, vCPU 0: too much\n\
+            "no\n  a new VM of class relay, vCPU 0: too much\n\
              not guaranteed already:\n  VM plc\\u{1b} (process 7), vCPU 0: too much\n"
         );
-        assert!(answer(&Admission { is_guaranteed: true, unguaranteed: Vec::new() }).starts_with("yes"));
+        let all = Admission { is_guaranteed: true, unguaranteed: Vec::new() };
+        assert_eq!(answer(&all, "yes\n", "no\n"), "yes\n");
     }
 }
