@@ -1,4 +1,4 @@
-//! Tables that stand for several tasks or flows that are alike: `copies = 3` in `[flow.sv]` makes `sv-1`,
+//! Tables of several tasks or flows that are alike: `copies = 3` in `[flow.sv]` makes `sv-1`,
 //! `sv-2` and `sv-3`.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use super::quantity::YEAR;
 use super::section::Section;
 use super::source::Place;
 
-/// The keys of a table that may stand for several.
+/// The keys of a table that may be of several.
 pub(crate) static COPY_KEYS: [KeyInfo; 2] = [
     key(
         "copies",
         Kind::Count { min: 1, max: COPIES_MAX },
         None,
-        "The table stands for so many that are alike, called NAME-1, NAME-2 and so on.",
+        "There are so many that are alike, called NAME-1, NAME-2 and so on.",
     ),
     key(
         "stagger",
@@ -28,7 +28,7 @@ pub(crate) static COPY_KEYS: [KeyInfo; 2] = [
     ),
 ];
 
-/// How many tasks or flows a table stands for.
+/// How many tasks or flows a table makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copies {
     /// `None`: one, with the table's own name.
@@ -66,7 +66,7 @@ impl Copies {
         self.count.map_or(1, |count| count as usize)
     }
 
-    /// The names of what a table called `table` stands for, each with how much later it begins.
+    /// The names of what a table called `table` makes, each with how much later it begins.
     pub(crate) fn each(self, table: &str) -> impl Iterator<Item = (String, Duration)> {
         (1..=self.count.unwrap_or(1)).map(move |n| {
             let own = if self.count.is_some() { name(table, n) } else { table.to_owned() };

@@ -19,7 +19,7 @@ pub(crate) struct TaskDraft {
 
 /// The tasks of a pool or domain, and what to generate after them.
 pub(crate) struct Tasks<'t> {
-    /// Each table with how many tasks it stands for.
+    /// Each table with how many tasks it makes.
     pub(crate) drafts: Vec<(TaskDraft, Copies)>,
     pub(crate) generate: Option<Section<'t>>,
 }
@@ -34,7 +34,7 @@ pub(crate) fn tasks<'t>(section: Section<'t>, of: &Processors<'_>, errors: &mut 
     Tasks { drafts, generate: section.table("generate", errors) }
 }
 
-/// Every task that the tables stand for.
+/// Every task that the tables make.
 pub(crate) fn spelled_out(tables: Vec<(TaskDraft, Copies)>, errors: &mut Errors) -> Vec<TaskDraft> {
     let mut names = Names::default();
     let mut drafts = Vec::new();

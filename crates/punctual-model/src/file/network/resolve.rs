@@ -57,7 +57,7 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
     }
 }
 
-/// Adds every flow that the tables stand for.
+/// Adds every flow that the tables make.
 fn add_flows(drafts: Vec<FlowDraft>, host: &mut Host, errors: &mut Errors) {
     let mut names = Names::default();
     for draft in drafts {
