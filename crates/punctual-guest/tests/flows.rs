@@ -1,8 +1,13 @@
-//! Flows of guests over a network in virtual time.
+//! Flows of guests over a network in virtual time, and their thread over a socket.
+
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use punctual_guest::flows::engine::Engine;
-use punctual_guest::flows::frame::Packet;
+use punctual_guest::flows::frame::{Packet, Role};
+use punctual_guest::flows::{self, Link, done_channel};
+use punctual_guest::os;
 use punctual_guest::protocol::*;
 use punctual_jobs::flow::{burst_gap_ns, seed};
 
@@ -136,6 +141,33 @@ fn a_lost_ping_is_given_up_and_the_next_one_follows() {
     let at = |number: u64| log.iter().find(|(_, packet)| packet.number == number).map(|(at_ns, _)| *at_ns);
     let (Some(third), Some(fourth)) = (at(3), at(4)) else { panic!("both were sent") };
     assert_eq!(fourth - third, 20 * MS);
+}
+
+/// The answers to a request that waits in the socket of a guest whose flows begin at that time.
+fn answers_when_the_request_came_first(start_ns: u64) -> usize {
+    let ping = Traffic::Ping { bytes: 98, timeout_ns: SECOND, pause_ns: 0 };
+    let [_, end] = ends(0, ping, None);
+    let network = Network { ethernet: address(1), datagrams: false, flows: vec![end], steps: vec![] };
+    let (ours, theirs) = UnixDatagram::pair().expect("sockets");
+    for socket in [&ours, &theirs] {
+        socket.set_nonblocking(true).expect("a flag");
+    }
+    let mut frame = Vec::new();
+    let packet = Packet { owner: 0, role: Role::Request, number: 0, origin_ns: 0 };
+    packet.write(address(0), address(1), 98, &mut frame);
+    theirs.send(&frame).expect("sent");
+    let (_, done) = done_channel().expect("a channel");
+    let link = Link::of_program(ours.into(), 0);
+    let engine = Engine::new(&network, 0, SECOND);
+    let (stop, when) = (AtomicBool::new(false), (start_ns, 200 * MS));
+    flows::run(engine, &link, address(1), &done, when, &stop, &mut |_, _| ());
+    std::iter::from_fn(|| theirs.recv(&mut [0; 1500]).ok()).count()
+}
+
+#[test]
+fn a_packet_counts_unless_it_came_before_the_start_even_if_its_guest_is_late() {
+    assert_eq!(answers_when_the_request_came_first(os::now_ns() - 50 * MS), 1);
+    assert_eq!(answers_when_the_request_came_first(os::now_ns() + 300 * MS), 0);
 }
 
 #[test]
