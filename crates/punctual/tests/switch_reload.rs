@@ -223,16 +223,15 @@ fn a_description_with_an_error_changes_nothing_and_the_reason_is_said() {
     assert_eq!(switch.end()["ports"].as_array().map(Vec::len), Some(2));
 }
 
-/// The planes of a switch, sorted by name: processors, class and priority.
+/// The planes of a switch, sorted by name: processors, class and priority. A thread may end meanwhile.
 fn planes_of(process: u32) -> Vec<(String, Vec<usize>, (&'static str, u32))> {
     let mut seen = Vec::new();
     for task in fs::read_dir(format!("/proc/{process}/task")).expect("its threads").flatten() {
-        let name = fs::read_to_string(task.path().join("comm")).expect("a name");
+        let Ok(name) = fs::read_to_string(task.path().join("comm")) else { continue };
         let Some(name) = name.trim().strip_prefix("plane/") else { continue };
         let id: i32 = task.file_name().to_str().expect("a number").parse().expect("a number");
-        let class = attributes(id).expect("it lives");
-        let class = (class.policy_name(), class.priority);
-        seen.push((name.to_owned(), affinity(id).expect("it lives"), class));
+        let (Ok(class), Ok(processors)) = (attributes(id), affinity(id)) else { continue };
+        seen.push((name.to_owned(), processors, (class.policy_name(), class.priority)));
     }
     seen.sort();
     seen
