@@ -54,7 +54,6 @@ tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --
     step_beside "building check-fuzz" scripts/check-fuzz.sh --build
     step_beside documentation env RUSTDOCFLAGS="-D warnings" \
         cargo doc --workspace --all-features --no-deps --locked --quiet
-    step_beside check-analysis scripts/check-analysis.sh
 } &
 meanwhile=$!
 PROGRAMS=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
@@ -67,7 +66,7 @@ step_beside check-report scripts/check-report.sh &
 browser=$!
 for check in scripts/check-*.sh; do
     case $check in
-        */check-analysis.sh | */check-fuzz.sh | */check-report.sh) ;;
+        */check-fuzz.sh | */check-report.sh) ;;
         *) step_beside "$(basename "$check" .sh)" "$check" ;;
     esac
 done
