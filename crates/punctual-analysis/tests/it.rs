@@ -1,5 +1,5 @@
-//! What is guaranteed, against published numbers, another library and the simulator. One program, because linking one for each
-//! file takes longer than running the tests.
+//! What is guaranteed, against published numbers, another library and the simulator. One program, because
+//! linking one for each file takes longer than running the tests.
 
 mod library;
 mod networks;

@@ -615,9 +615,10 @@ fn ctrl_c_removes_half_written_files_and_keeps_the_old_one() {
 
 #[test]
 fn ctrl_c_ends_a_sweep_with_what_is_finished() {
-    let args = ["sweep", FIVE, "--vary", "seed=1..10000:1", "--duration", "100s", "--csv"];
+    let args = ["sweep", FIVE, "--vary", "seed=1..200:1", "--duration", "100s", "--csv"];
     let child = punctual(&args).stdout(Stdio::piped()).spawn().expect("the program starts");
-    // Its processor time, in ticks of 10 ms: a busy machine runs it late. A point takes about 150 ms.
+    // Its processor time, in ticks of 10 ms: a busy machine runs it late. It validates all points first; each of
+    // them takes about 150 ms.
     let stat = format!("/proc/{}/stat", child.id());
     let ticks = || {
         let stat = fs::read_to_string(&stat).expect("it runs");
@@ -628,7 +629,7 @@ fn ctrl_c_ends_a_sweep_with_what_is_finished() {
     assert_eq!(output.status.code(), Some(130));
     let csv = String::from_utf8(output.stdout).expect("text");
     let finished = csv.lines().count().saturating_sub(1);
-    assert!(csv.starts_with("seed,runs,") && (1..10_000).contains(&finished), "{finished} points");
+    assert!(csv.starts_with("seed,runs,") && (1..200).contains(&finished), "{finished} points");
 }
 
 /// The results of a simulation in a file.
