@@ -80,7 +80,8 @@ fn execute(thread: &Thread) -> Executed {
                 if let Some((name, period)) = phase.timer {
                     let next = timers.entry(name).or_insert(start);
                     *next += period;
-                    has_waited |= now < *next;
+                    // One that expires just when the work is done separates jobs, too.
+                    has_waited |= now <= *next;
                     // A timer that is late counts from now on: "relative", the default.
                     *next = (*next).max(now);
                     now = *next;
