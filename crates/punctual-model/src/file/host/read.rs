@@ -31,11 +31,18 @@ pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option
 }
 
 fn host_stack(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<HostStack> {
+    let overheads = section.get("machine").and_then(|entry| match &entry.node.value {
+        Value::Table(machine) => machine.get("overheads"),
+        _ => None,
+    });
+    if let Some(overheads) = overheads {
+        let expected = "expected none: what a host stack costs is in [host_stack.costs]";
+        errors.add(overheads.key_place, "`overheads` and `host_stack` exclude each other", expected);
+    }
     let head = StackHead {
         name: host_name(section, file_name, errors),
         seed: section.count_or_default("seed", errors),
         duration: section.duration_or_default("duration", errors),
-        // A host stack has costs of its own.
         processors: machine(section, errors).0,
     };
     let stack = host_stack::read(section, head, errors);
