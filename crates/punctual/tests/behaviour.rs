@@ -617,8 +617,8 @@ fn ctrl_c_removes_half_written_files_and_keeps_the_old_one() {
 fn ctrl_c_ends_a_sweep_with_what_is_finished() {
     let args = ["sweep", FIVE, "--vary", "seed=1..200:1", "--duration", "100s", "--csv"];
     let child = punctual(&args).stdout(Stdio::piped()).spawn().expect("the program starts");
-    // Its processor time, in ticks of 10 ms: a busy machine runs it late. It validates all points first; each of
-    // them takes about 150 ms.
+    // Its processor time, in ticks of 10 ms: a busy machine runs it late. It validates all points first; each
+    // takes about 150 ms.
     let stat = format!("/proc/{}/stat", child.id());
     let ticks = || {
         let stat = fs::read_to_string(&stat).expect("it runs");
