@@ -15,6 +15,7 @@ use crate::admission::{self, Candidate, Unguaranteed};
 use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
 use crate::enforcement::Enforcement;
+use crate::last_good::{LastGood, Start};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
 use crate::registry::Registry;
@@ -41,8 +42,9 @@ pub(crate) struct Core {
     started_us: u64,
     pub(crate) registry: Registry,
     store: Store,
+    last_good: LastGood,
     discovery: Discovery,
-    /// Why the last reload was refused.
+    /// Why the configuration was refused when it was read last.
     reload_error: Option<String>,
     /// The files of the configuration.
     files: Vec<ConfigFile>,
@@ -63,15 +65,15 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// `directory`: the runtime directory of the service.
+    /// `directory`: the runtime directory of the service. `last_good` has said what counts.
     pub(crate) fn new(
         configuration: PathBuf,
         directory: &Path,
         processors: usize,
-        loaded: Loaded,
+        (start, last_good): (Start, LastGood),
         owners: Vec<u32>,
     ) -> Core {
-        let Loaded { config, files } = loaded;
+        let Start { loaded: Loaded { config, files }, refused } = start;
         let proc = Path::new("/proc");
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut core = Core {
@@ -81,6 +83,7 @@ impl Core {
             started_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
             registry: Registry::new(proc, config, owners),
             store: Store::new(directory),
+            last_good,
             discovery: Discovery::new(proc),
             reload_error: None,
             files,
@@ -98,7 +101,24 @@ impl Core {
                 core.say(Kind::Warning, format!("what VMs were adjusted to before is lost: {error}"));
             }
         }
+        match refused {
+            Some(line) => core.refuse(line),
+            None => core.keep_configuration(),
+        }
         core
+    }
+
+    /// Keeps the files of the configuration for a start at which they are broken.
+    fn keep_configuration(&mut self) {
+        if let Err(error) = self.last_good.save(&self.files) {
+            self.say(Kind::Warning, format!("the configuration is not kept for the next start: {error}"));
+        }
+    }
+
+    /// The configuration is broken.
+    fn refuse(&mut self, line: String) {
+        self.say(Kind::ReloadRefused, format!("the configuration stays as it was: {line}"));
+        self.reload_error = Some(line);
     }
 
     pub(crate) fn take_entries(&mut self) -> Vec<Entry> {
@@ -306,6 +326,7 @@ impl Core {
                 let classes = count(config.classes.len(), "class");
                 let moved = self.registry.configure(config);
                 self.files = files;
+                self.keep_configuration();
                 // Other budgets.
                 self.judged = (Vec::new(), Vec::new());
                 self.chosen.among.clear();
@@ -318,9 +339,7 @@ impl Core {
                 Ok(())
             }
             Err(error) => {
-                let line = error.line();
-                self.say(Kind::ReloadRefused, format!("the configuration stays as it was: {line}"));
-                self.reload_error = Some(line);
+                self.refuse(error.line());
                 Err(error)
             }
         }

@@ -22,6 +22,7 @@ mod descriptors;
 pub mod discovery;
 mod enforcement;
 pub mod hook;
+mod last_good;
 pub mod libvirt;
 pub mod log;
 pub mod metrics;

@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::descriptors::{Descriptors, Token};
 use crate::discovery::Found;
 use crate::enforcement::Link;
+use crate::last_good::LastGood;
 use crate::log::Log;
 use crate::notify::Notifier;
 use crate::varlink::SOCKET;
@@ -46,6 +47,8 @@ pub struct Options {
     pub config: PathBuf,
     /// The directory `/run`: libvirt's files are below it, and the service's sockets in `punctual`.
     pub run: PathBuf,
+    /// The directory for what outlives a reboot, which is there. Without one nothing does.
+    pub state: Option<PathBuf>,
 }
 
 /// Why the service does not run.
@@ -105,12 +108,14 @@ impl Service {
     /// SIGINT in this thread.
     ///
     /// # Errors
-    /// The configuration is broken, another service runs, or the sockets cannot be made.
+    /// The configuration is broken and none before was valid, another service runs, or the sockets cannot be
+    /// made.
     pub fn open(options: &Options) -> Result<Service, Error> {
         let signals = Requests::block()?;
         let (notifier, log) = (Notifier::from_environment()?, Log::open());
         let processors = processors()?;
-        let loaded = config::load(&options.config, processors)?;
+        let last_good = LastGood::new(options.state.as_deref());
+        let start = last_good.start(config::load(&options.config, processors), processors)?;
         raise_descriptors();
         let directory = options.run.join("punctual");
         let lock = lock(&directory)?;
@@ -130,7 +135,7 @@ impl Service {
         descriptors.add(&libvirt.inotify, Token::Libvirt)?;
         server.register(&descriptors)?;
         let owners = vmm::trusted_owners(Path::new("/etc/passwd"));
-        let core = Core::new(options.config.clone(), &directory, processors, loaded, owners);
+        let core = Core::new(options.config.clone(), &directory, processors, (start, last_good), owners);
         let processes = BTreeMap::new();
         let mut service = Service {
             core,

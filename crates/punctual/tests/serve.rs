@@ -42,12 +42,13 @@ fn serve(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["serve", "--config", "etc", "--run", "run"]).args(args).current_dir(folder);
     command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM");
+    command.env("STATE_DIRECTORY", folder.join("state"));
     command
 }
 
 fn folder(config: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    for directory in ["etc/host.d", "run/libvirt/qemu"] {
+    for directory in ["etc/host.d", "run/libvirt/qemu", "state"] {
         fs::create_dir_all(folder.path().join(directory)).expect("made");
     }
     fs::write(folder.path().join("etc/host.toml"), config).expect("written");
@@ -91,6 +92,15 @@ impl Service {
                 return message;
             }
         }
+    }
+
+    /// Kills it, and starts another one that does without a manager.
+    fn kill_and_start(&mut self) {
+        self.child.0.kill().expect("killed");
+        self.child.0.wait().expect("an end");
+        let log = fs::File::options().append(true).open(self.path("log")).expect("there");
+        self.child = Killed(serve(self.folder.path(), &[]).stderr(log).spawn().expect("it starts"));
+        wait("it answers", || self.status(&["--json"]).status.success());
     }
 
     fn signal(&self, signal: Signal) {
@@ -366,11 +376,7 @@ fn changes_of_a_vm_outlive_a_restart_and_are_forgotten_on_demand() {
     };
     assert_eq!(state(&service, "punctual-relay-c"), (Some(200_000), Some(true)));
     // Another service knows that, of this process.
-    service.child.0.kill().expect("killed");
-    service.child.0.wait().expect("an end");
-    let log = fs::File::options().append(true).open(service.path("log")).expect("there");
-    service.child = Killed(serve(service.folder.path(), &[]).stderr(log).spawn().expect("it starts"));
-    wait("it answers", || service.status(&["--json"]).status.success());
+    service.kill_and_start();
     assert_eq!(state(&service, "punctual-relay-c"), (Some(200_000), Some(true)));
     assert_eq!(state(&service, "punctual-relay-d"), (None, Some(false)));
     assert_eq!(service.tell(&["resume", "punctual-relay-c"]), done);
@@ -677,6 +683,29 @@ fn said_by(service: &Service, args: &[&str]) -> (Option<i32>, String) {
     let output = command.arg("serve").args(args).current_dir(service.folder.path()).output();
     let output = output.expect("it runs");
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+}
+
+#[test]
+fn a_service_that_starts_with_a_broken_configuration_goes_on_with_the_one_before() {
+    let mut service = Service::start("");
+    let vm = look_alike("punctual-relay-k", "");
+    // What a reload reads counts, not what the service started with.
+    fs::write(service.path("etc/host.toml"), CLASSES).expect("written");
+    assert_eq!(said_by(&service, &["--reload", "--run", "run"]).0, Some(0));
+    service.vm("punctual-relay-k", |vm| vm["class"] == "relay");
+    fs::write(service.path("etc/host.d/more.toml"), "[class.broken]\nmatch = 7\n").expect("written");
+    service.kill_and_start();
+    service.vm("punctual-relay-k", |vm| vm["class"] == "relay");
+    let error = service.json()["host"]["reload_error"].clone();
+    assert!(error.as_str().is_some_and(|line| line.contains("etc/host.d/more.toml:2: ")), "{error}");
+    assert!(service.log().contains("the configuration stays as it was: etc/host.d/more.toml:2: "));
+    let output = service.status(&["--metrics"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("punctual_reload_failed 1"));
+    // Until it is mended.
+    fs::write(service.path("etc/host.d/more.toml"), "").expect("written");
+    assert_eq!(said_by(&service, &["--reload", "--run", "run"]).0, Some(0));
+    assert!(service.json()["host"]["reload_error"].is_null());
+    drop(vm);
 }
 
 /// As the unit's `ExecReload=` does it.

@@ -59,7 +59,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.print(format!("the configuration is read, pools: {pools}, classes: {classes}\n"))?;
         return Ok(exit::OK);
     }
-    let options = Options { config: args.config.clone(), run: args.run.clone() };
+    // systemd names the directory that StateDirectory= makes (systemd.exec(5)).
+    let state = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
+    let options = Options { config: args.config.clone(), run: args.run.clone(), state };
     Service::open(&options)?.run()?;
     Ok(exit::OK)
 }
