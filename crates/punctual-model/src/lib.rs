@@ -19,11 +19,13 @@ pub mod index;
 pub mod live;
 pub mod network;
 pub mod overheads;
+pub mod placement;
 pub mod results;
 mod schema;
 pub mod service;
 pub mod sockets;
 pub mod text;
+pub mod topology;
 pub mod trace;
 
 pub use any_host::AnyHost;

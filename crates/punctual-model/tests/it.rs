@@ -7,6 +7,7 @@ mod host_file;
 mod import;
 mod malformed;
 mod meaning;
+mod placement;
 mod rt_app_meaning;
 mod schema;
 mod service;
