@@ -2,7 +2,8 @@
 //!
 //! [`service::Service`] is the loop: one thread, one epoll. It owns the [`registry::Registry`] of actors,
 //! [`discovery`] finds their processes, [`sample`] reads their threads, [`varlink`] answers other programs,
-//! and [`log`] and [`notify`] talk to systemd. [`client`] is the other end of the socket.
+//! and [`log`] and [`notify`] talk to systemd. [`client`] is the other end of the socket. [`mod@topology`]
+//! reads the machine.
 //!
 //! It runs no policy and changes nothing on the host. Where the configuration asks for enforcement, it tells
 //! another process (`punctual-hold`) what is to be held (`enforcement.rs`), which goes on when this one ends.
@@ -30,6 +31,7 @@ pub mod notify;
 pub mod registry;
 pub mod sample;
 pub mod service;
+pub mod topology;
 pub mod varlink;
 pub mod view;
 mod wishes;
