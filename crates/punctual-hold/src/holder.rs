@@ -14,7 +14,7 @@ use punctual_linux::cpuset::Cpusets;
 use punctual_linux::os::proc;
 use punctual_linux::preflight;
 use punctual_model::file::{ConfigFile, parse_service};
-use punctual_model::host::Pool;
+use punctual_model::host::{PolicyChoice, Pool};
 use punctual_model::service::{Mode, ServiceConfig};
 use punctual_sched::UnitParams;
 use rustix::time::{ClockId, clock_gettime};
@@ -48,7 +48,7 @@ struct Running {
     session: Session,
     /// The pools that it has, in the order of its numbers.
     pools: Vec<Pool>,
-    /// The processors that no pool has.
+    /// The processors for everything else: no pool has them, and they are not to be idle.
     left: Vec<usize>,
 }
 
@@ -95,13 +95,13 @@ impl Holder {
 
     /// Takes what is wanted from now on. A configuration that cannot be read changes nothing.
     pub(crate) fn want(&mut self, wanted: Wanted) {
-        if wanted.files != self.wanted.files || wanted.processors != self.wanted.processors {
+        if wanted.files != self.wanted.files || wanted.topology != self.wanted.topology {
             let file = |file: &crate::protocol::File| ConfigFile {
                 name: file.name.clone(),
                 bytes: file.text.clone().into(),
             };
             let files: Vec<ConfigFile> = wanted.files.iter().map(file).collect();
-            match parse_service(&files, wanted.processors) {
+            match parse_service(&files, &wanted.topology) {
                 Ok(config) => self.config = config,
                 Err(errors) => {
                     let text = format!("the service sent a configuration that is not valid here: {errors}");
@@ -126,7 +126,7 @@ impl Holder {
         self.poll(now);
         let is_wanted = self.config.mode == Mode::Enforce && !self.config.pools.is_empty();
         match &self.running {
-            Some(running) if !is_wanted || running.pools != self.config.pools => {
+            Some(running) if !is_wanted || !are_same(&running.pools, &self.config.pools) => {
                 let text = if is_wanted { "its pools changed" } else { "nothing is to be held any more" };
                 self.end_session(text);
                 return true;
@@ -383,10 +383,31 @@ impl Holder {
 const NO_VCPUS: &str =
     "none of its threads is named as a vCPU (QEMU names them with -name ...,debug-threads=on)";
 
-/// Starts a session with these pools; returns also the processors that no pool has.
+/// Do these pools have the same names, policies, processors and idle siblings? The reasons do not matter.
+fn are_same(some: &[Pool], others: &[Pool]) -> bool {
+    fn facts(pool: &Pool) -> (&str, &[usize], &[usize], &PolicyChoice) {
+        (&pool.name, &pool.processors, idle(pool), &pool.policy)
+    }
+    some.iter().map(facts).eq(others.iter().map(facts))
+}
+
+/// The processors that stay idle beside a pool.
+fn idle(pool: &Pool) -> &[usize] {
+    pool.choice.as_ref().map_or(&[], |choice| &choice.idle)
+}
+
+/// The processors for everything else, of those that are left beside `pools`.
+fn without_idle(left: Vec<usize>, pools: &[Pool]) -> Vec<usize> {
+    let is_idle = |processor: &usize| pools.iter().any(|pool| idle(pool).contains(processor));
+    // If there are no others, the rest of the machine needs them.
+    if left.iter().all(is_idle) { left } else { left.into_iter().filter(|one| !is_idle(one)).collect() }
+}
+
+/// Starts a session with these pools; returns also the processors for everything else.
 fn start(process: &Process, pools: &[Pool]) -> Result<(Session, Vec<usize>), String> {
     let taken: Vec<usize> = pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
     let left = preflight::processors(&taken, false).map_err(|error| error.to_string())?;
+    let left = without_idle(left, pools);
     let setup = Setup {
         name: "punctual enforce".into(),
         program: process.program.clone(),
@@ -470,4 +491,42 @@ impl Running {
 /// "1 vCPU", "2 vCPUs".
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_model::placement::Choice;
+    use punctual_model::topology::Topology;
+
+    use super::*;
+
+    fn pools(text: &str) -> Vec<Pool> {
+        let file = ConfigFile { name: "host.toml".into(), bytes: text.into() };
+        parse_service(&[file], &Topology::flat(4)).expect("valid").pools
+    }
+
+    #[test]
+    fn pools_are_the_same_with_another_reason_and_others_with_other_processors() {
+        let pool = "[pool.rt]\nprocessors = { count = 1 }\npolicy = 'deferrable'\n";
+        let chosen = pools(pool);
+        let mut other = chosen.clone();
+        other[0].choice = Some(Choice { reason: "another".into(), idle: Vec::new() });
+        assert!(are_same(&chosen, &other));
+        assert!(are_same(&chosen, &pools(&pool.replace("{ count = 1 }", "[1]"))));
+        other[0].choice = Some(Choice { reason: "another".into(), idle: vec![2] });
+        assert!(!are_same(&chosen, &other));
+        for (from, to) in [("{ count = 1 }", "[2]"), ("deferrable", "rtds"), ("pool.rt", "pool.be")] {
+            assert!(!are_same(&chosen, &pools(&pool.replace(from, to))), "{to}");
+        }
+        assert!(!are_same(&chosen, &[]));
+    }
+
+    #[test]
+    fn helpers_leave_idle_siblings_alone_unless_nothing_else_is_left() {
+        let mut pools = pools("[pool.rt]\nprocessors = { count = 1 }\npolicy = 'deferrable'\n");
+        assert_eq!(without_idle(vec![0, 2, 3], &pools), [0, 2, 3]);
+        pools[0].choice = Some(Choice { reason: String::new(), idle: vec![3] });
+        assert_eq!(without_idle(vec![0, 2, 3], &pools), [0, 2]);
+        assert_eq!(without_idle(vec![3], &pools), [3]);
+    }
 }

@@ -109,6 +109,7 @@ pub(crate) fn id(process: Identity) -> u32 {
 mod tests {
     use punctual_model::file::{ConfigFile, parse_service};
     use punctual_model::service::Adjustment;
+    use punctual_model::topology::Topology;
 
     use super::*;
 
@@ -122,7 +123,8 @@ mod tests {
         [class.other]\nmatch = [{ name = '*' }]\npool = 'bulk'\nbudget = '2ms'\nperiod = '10ms'\n";
 
     fn config() -> ServiceConfig {
-        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: FILE.into() }], 4).expect("valid")
+        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: FILE.into() }], &Topology::flat(4))
+            .expect("valid")
     }
 
     fn identity(id: i32) -> Identity {

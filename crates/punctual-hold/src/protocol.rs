@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use punctual_enforce::journal::Identity;
 use punctual_model::service::Adjustment;
+use punctual_model::topology::Topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,8 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 pub struct Wanted {
     /// The configuration, which this process reads with the same parser: pools and classes.
     pub files: Vec<File>,
-    /// How many processors the machine has.
-    pub processors: usize,
+    /// The machine as the service knows it, so that the same processors are chosen for pools.
+    pub topology: Topology,
     /// The VMs that belong to a class with a pool, by ascending process.
     pub actors: Vec<WantedActor>,
 }
@@ -243,7 +244,7 @@ mod tests {
         let (name, class, adjustment) = (name.into(), "c".into(), Adjustment::default());
         let actor = WantedActor { process, name, class, adjustment, vcpus };
         let file = File { name: "host.toml".into(), text: "mode = \"enforce\"\n".into() };
-        Wanted { files: vec![file], processors: 4, actors: vec![actor] }
+        Wanted { files: vec![file], topology: Topology::flat(4), actors: vec![actor] }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use punctual_sched::{Duration, UnitParams};
 use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
 use crate::network::{Chain, Endpoint, Flow, Network};
+use crate::placement::Choice;
 
 /// The scheduler that a vCPU or task is a unit of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -86,6 +87,8 @@ pub struct Pool {
     pub name: String,
     /// The machine's processors in this pool, ascending; position = [`punctual_sched::CpuId`] in the policy.
     pub processors: Vec<usize>,
+    /// Why these, if the file does not list them.
+    pub choice: Option<Choice>,
     /// The policy.
     pub policy: PolicyChoice,
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::file::{DURATION_MAX, PERIOD_MIN};
 use crate::host::Pool;
 use crate::index::PoolIx;
+use crate::placement::Slot;
 
 /// The validated configuration of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct ServiceConfig {
     pub is_strict: bool,
     /// Pools, each processor in at most one.
     pub pools: Vec<Pool>,
+    /// Names for processors, in the order of the files.
+    pub slots: Vec<Slot>,
     /// Classes, in the order of the files.
     pub classes: Vec<Class>,
 }
@@ -183,11 +186,12 @@ mod tests {
     #[test]
     fn an_adjustment_is_checked_as_a_class_is() {
         use crate::file::{ConfigFile, parse_service};
+        use crate::topology::Topology;
         let text = "[pool.rt]\nprocessors = [1]\npolicy = 'deferrable'\n\
                     [class.a]\nmatch = [{ name = 'a' }]\nbudget = '2ms'\nperiod = '10ms'\npriority = 1\n\
                     [class.b]\nmatch = [{ name = 'b' }]\nbest_effort = true\n";
         let file = ConfigFile { name: "host.toml".into(), bytes: text.into() };
-        let config = parse_service(&[file], 4).expect("valid");
+        let config = parse_service(&[file], &Topology::flat(4)).expect("valid");
         let adjusted = |class: &str, budget_ns, period_ns, priority| {
             let adjustment = Adjustment { budget_ns, period_ns, priority };
             config.adjusted(config.class(class).expect("there"), &adjustment)

@@ -849,3 +849,30 @@ fn options_reach_into_networks_and_make_interfaces() {
         "{unknown}"
     );
 }
+
+#[test]
+fn pools_that_do_not_list_processors_get_some_and_show_says_why() {
+    let text = "[machine]\nprocessors = 6\n[slot.bus]\nprocessors = [2]\n[slot.card]\ninterrupts = 'eno6'\n\
+                [pool.be]\nprocessors = [1]\npolicy = 'rtds'\n\
+                [pool.rt]\nprocessors = { count = 2, isolated = true, near = 'card', smt = 'idle' }\n\
+                policy = 'deferrable'\n";
+    let host = parse(text, "host.toml", &Overrides::default()).expect("valid");
+    assert_eq!((&host.pools[0].processors[..], &host.pools[1].processors[..]), (&[1][..], &[3, 4][..]));
+    assert_eq!(host.pools[0].choice, None);
+    let shown = to_toml(&host);
+    let expected = "[pool.rt]\n# Chosen: the lowest free numbers because only the number of processors is \
+                    known.\nprocessors = [3, 4]\n";
+    assert!(shown.contains(expected), "{shown}");
+    let again = parse(&shown, "host.toml", &Overrides::default()).expect("valid");
+    assert_eq!(again.pools[1].processors, host.pools[1].processors);
+    assert_eq!(
+        to_toml(&again),
+        shown.replace(
+            "# Chosen: the lowest free numbers because only the number of \
+                                               processors is known.\n",
+            ""
+        )
+    );
+    let fewer = changed(text, &set(&["pool.rt.processors.count=1", "slot.bus.processors=[3]"]));
+    assert_eq!(fewer.expect("valid").pools[1].processors, [2]);
+}

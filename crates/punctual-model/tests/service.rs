@@ -3,11 +3,12 @@
 use punctual_model::file::{ConfigFile, Errors, parse_service};
 use punctual_model::index::PoolIx;
 use punctual_model::service::{Match, Mode, Pattern, ServiceConfig};
+use punctual_model::topology::{Device, Topology};
 use punctual_sched::Duration;
 
 fn parse(files: &[(&str, &str)]) -> Result<ServiceConfig, Errors> {
     let file = |&(name, text): &(&str, &str)| ConfigFile { name: name.into(), bytes: text.into() };
-    parse_service(&files.iter().map(file).collect::<Vec<_>>(), 4)
+    parse_service(&files.iter().map(file).collect::<Vec<_>>(), &Topology::flat(4))
 }
 
 /// The error for files with one defect: file, line, message, expected, nearest name.
@@ -73,7 +74,6 @@ fn the_service_observes_unless_it_is_to_enforce() {
 fn what_this_version_cannot_carry_out_is_refused() {
     let version = env!("CARGO_PKG_VERSION");
     for (text, key, of) in [
-        ("[slot.sv0]\ninterrupts = 'eno6'\n".to_owned(), "slot", "the service's configuration"),
         ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
         (format!("{RELAY}near = 'sv0'\n"), "near", "[class.relay]"),
         (format!("{RELAY}helpers = {{ budget = '100us' }}\n"), "helpers", "[class.relay]"),
@@ -145,6 +145,73 @@ fn several_pools_leave_the_choice_to_the_class() {
 #[test]
 fn bytes_that_are_no_text_are_an_error_with_their_file() {
     let files = [ConfigFile { name: "x.toml".into(), bytes: vec![0xff, b'\n'] }];
-    let errors = parse_service(&files, 1).expect_err("no text");
+    let errors = parse_service(&files, &Topology::flat(1)).expect_err("no text");
     assert_eq!(errors.records()[0].file.as_deref(), Some("x.toml"));
+}
+
+/// Six processors on two nodes, 3 and 4 isolated; the interrupts of eno6 of node 1 go to 4.
+fn two_nodes() -> Topology {
+    let mut topology = Topology::flat(6);
+    for one in &mut topology.processors {
+        (one.node, one.cache) = (one.number / 3, one.number / 3);
+        one.is_isolated = [3, 4].contains(&one.number);
+    }
+    let device = Device { node: Some(1), interrupts: [4].into() };
+    topology.devices = [("0000:3b:00.0".to_owned(), device.clone()), ("eno6".to_owned(), device)].into();
+    Topology { is_flat: false, ..topology }
+}
+
+fn parse_on(topology: &Topology, text: &str) -> Result<ServiceConfig, Errors> {
+    parse_service(&[ConfigFile { name: "host.toml".into(), bytes: text.into() }], topology)
+}
+
+#[test]
+fn pools_are_near_the_slots_of_this_machine() {
+    for device in ["eno6", "0000:3b:00.0"] {
+        let text = format!(
+            "[slot.sv0]\ninterrupts = '{device}'\n[slot.own]\nprocessors = [5]\n\
+             [pool.rt]\nprocessors = {{ count = 1, isolated = true, near = 'sv0' }}\npolicy = 'deferrable'\n\
+             [pool.be]\nprocessors = {{ count = 2 }}\npolicy = 'deferrable'\n"
+        );
+        let config = parse_on(&two_nodes(), &text).expect("valid");
+        let pool = |index: usize| (&config.pools[index].processors[..], config.pools[index].choice.as_ref());
+        let (rt, choice) = pool(0);
+        assert_eq!(rt, [3], "4 has interrupts, and 5 is in a slot");
+        assert_eq!(
+            choice.expect("chosen").reason,
+            "isolated, one cache of NUMA node 1, in the cache of slot sv0"
+        );
+        assert_eq!(pool(1).0, [1, 4]);
+        assert_eq!(config.slots.len(), 2);
+    }
+    // The file is for a part of the machine.
+    let text = "[machine]\nprocessors = 3\n[pool.rt]\nprocessors = { count = 2 }\npolicy = 'deferrable'\n";
+    assert_eq!(parse_on(&two_nodes(), text).expect("valid").pools[0].processors, [1, 2]);
+}
+
+#[test]
+fn a_slot_of_a_device_that_the_machine_does_not_have_is_an_error() {
+    let text = "[slot.sv0]\ninterrupts = 'eno7'\n\
+                [pool.rt]\nprocessors = { count = 1, near = 'sv0' }\npolicy = 'deferrable'\n";
+    let records = parse_on(&two_nodes(), text).expect_err("no such device").records();
+    let [record] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((record.line, record.message.as_str()), (2, "this machine has no device `eno7`"));
+    let expected = "expected one of eno6, or the address of a PCI device";
+    assert_eq!((record.expected.as_str(), record.nearest.as_deref()), (expected, Some("eno6")));
+    let text = "[pool.rt]\nprocessors = { count = 3, isolated = true }\npolicy = 'deferrable'\n";
+    let records = parse_on(&two_nodes(), text).expect_err("too many").records();
+    let [record] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((record.line, record.text.as_str()), (2, "processors"));
+    assert_eq!(record.message, "pool rt wants 3 isolated processors, and 2 are there");
+    assert_eq!(record.expected, "expected at most 2: 3-4 free, 0-2, 5 not isolated");
+}
+
+#[test]
+fn slots_of_several_files_are_merged() {
+    let slot = "[slot.sv0]\nprocessors = [1]\n";
+    let config = parse(&[("a", slot), ("b", "[slot.sv1]\nprocessors = [2]\n")]).expect("valid");
+    assert_eq!(config.slots.len(), 2);
+    let (_, _, message, expected, _) = defect(&[("a", slot), ("b", slot)]);
+    assert_eq!(message, "[slot.sv0] is there twice");
+    assert_eq!(expected, "expected it once; it is in a, line 1 first");
 }

@@ -165,11 +165,13 @@ mod tests {
     use std::time::Instant;
 
     use punctual_model::file::{ConfigFile, parse_service};
+    use punctual_model::topology::Topology;
 
     use super::*;
 
     fn config(text: &str) -> ServiceConfig {
-        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: text.into() }], 64).expect("valid")
+        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: text.into() }], &Topology::flat(64))
+            .expect("valid")
     }
 
     fn vm(name: &str, process: u32, class: &str, vcpus: u32) -> Candidate {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use punctual_hold::protocol::{EventKind, File, HeldActor, Report, Wanted};
 use punctual_model::file::ConfigFile;
+use punctual_model::placement::{Slot, SlotPlace};
 use punctual_model::service::{Adjustment, Mode};
+use punctual_model::topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -38,7 +40,8 @@ struct Chosen {
 pub(crate) struct Core {
     proc: PathBuf,
     configuration: PathBuf,
-    processors: usize,
+    /// The machine when the configuration was read.
+    topology: Topology,
     started_us: u64,
     pub(crate) registry: Registry,
     store: Store,
@@ -69,7 +72,7 @@ impl Core {
     pub(crate) fn new(
         configuration: PathBuf,
         directory: &Path,
-        processors: usize,
+        topology: Topology,
         (start, last_good): (Start, LastGood),
         owners: Vec<u32>,
     ) -> Core {
@@ -79,7 +82,7 @@ impl Core {
         let mut core = Core {
             proc: proc.to_owned(),
             configuration,
-            processors,
+            topology,
             started_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
             registry: Registry::new(proc, config, owners),
             store: Store::new(directory),
@@ -185,7 +188,22 @@ impl Core {
                 u32::try_from(actor.process.id).is_ok_and(|process| self.chosen.processes.contains(&process))
             });
         }
-        Wanted { files: self.files.iter().map(file).collect(), processors: self.processors, actors }
+        let files = self.files.iter().map(file).collect();
+        Wanted { files, topology: self.wanted_topology(), actors }
+    }
+
+    /// The machine, with those of its devices that a slot names.
+    fn wanted_topology(&self) -> Topology {
+        let is_named = |name: &String| {
+            let of_slot = |slot: &Slot| slot.place == SlotPlace::Interrupts(name.clone());
+            self.registry.config().slots.iter().any(of_slot)
+        };
+        let devices = self.topology.devices.iter().filter(|(name, _)| is_named(name));
+        Topology {
+            processors: self.topology.processors.clone(),
+            devices: devices.map(|(name, device)| (name.clone(), device.clone())).collect(),
+            is_flat: self.topology.is_flat,
+        }
     }
 
     /// Chooses whom to hold, if other VMs run than the last time.
@@ -321,7 +339,8 @@ impl Core {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn reload(&mut self) -> Result<(), ConfigError> {
-        match config::load(&self.configuration, self.processors) {
+        let pools = &self.registry.config().pools;
+        match config::reload(&self.configuration, Path::new("/"), &mut self.topology, pools) {
             Ok(Loaded { config, files }) => {
                 let classes = count(config.classes.len(), "class");
                 let moved = self.registry.configure(config);
@@ -421,7 +440,7 @@ impl Core {
             mode: if self.enforces() { "enforce" } else { "observe" }.into(),
             configuration: self.configuration.display().to_string(),
             started_us: self.started_us,
-            processors: self.processors,
+            processors: self.topology.count(),
             actors: self.registry.actors().len(),
             actors_seen,
             actors_released,

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use punctual_model::file::{ConfigFile, parse_service};
+use punctual_model::topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, Loaded};
@@ -41,33 +42,33 @@ impl LastGood {
         LastGood { path: directory.map(|directory| directory.join(NAME)) }
     }
 
-    /// What counts at the start, on a machine with so many processors.
+    /// What counts at the start, on the machine with this topology.
     ///
     /// # Errors
     /// The configuration is broken, and none is kept.
     pub(crate) fn start(
         &self,
         loaded: Result<Loaded, ConfigError>,
-        processors: usize,
+        topology: &Topology,
     ) -> Result<Start, ConfigError> {
         match loaded {
             Ok(loaded) => Ok(Start { loaded, refused: None }),
-            Err(error) => match self.load(processors) {
+            Err(error) => match self.load(topology) {
                 Some(loaded) => Ok(Start { loaded, refused: Some(error.line()) }),
                 None => Err(error),
             },
         }
     }
 
-    /// The configuration for a machine with so many processors; none where none is kept, or where this
-    /// version or this machine does not take it.
-    fn load(&self, processors: usize) -> Option<Loaded> {
+    /// The configuration for the machine with this topology; none where none is kept, or where this version
+    /// or this machine does not take it.
+    fn load(&self, topology: &Topology) -> Option<Loaded> {
         let mut bytes = Vec::new();
         File::open(self.path.as_ref()?).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
         let kept: Vec<Kept> = serde_json::from_slice(&bytes).ok()?;
         let file = |kept: Kept| ConfigFile { name: kept.name, bytes: kept.text.into_bytes() };
         let files: Vec<ConfigFile> = kept.into_iter().map(file).collect();
-        let config = parse_service(&files, processors).ok()?;
+        let config = parse_service(&files, topology).ok()?;
         Some(Loaded { config, files })
     }
 
@@ -98,17 +99,18 @@ mod tests {
     fn the_files_come_back_unless_they_are_garbage_or_the_machine_is_another() {
         let directory = tempfile::tempdir().expect("a directory");
         let last_good = LastGood::new(Some(directory.path()));
-        assert_eq!(last_good.load(2), None, "nothing is kept");
+        let two = Topology::flat(2);
+        assert_eq!(last_good.load(&two), None, "nothing is kept");
         let pool = "[pool.rt]\nprocessors = [1]\npolicy = 'deferrable'\n";
         fs::write(directory.path().join("host.toml"), pool).expect("written");
-        let loaded = config::load(directory.path(), 2).expect("valid");
+        let loaded = config::load(directory.path(), &two).expect("valid");
         last_good.save(&loaded.files).expect("written");
-        assert_eq!(last_good.load(2), Some(loaded));
-        assert_eq!(last_good.load(1), None, "it has no processor 1");
+        assert_eq!(last_good.load(&two), Some(loaded));
+        assert_eq!(last_good.load(&Topology::flat(1)), None, "it has no processor 1");
         fs::write(directory.path().join(NAME), "[{}]").expect("written");
-        assert_eq!(last_good.load(2), None, "garbage");
+        assert_eq!(last_good.load(&two), None, "garbage");
         let nowhere = LastGood::new(None);
         nowhere.save(&[]).expect("nothing to do");
-        assert_eq!(nowhere.load(2), None);
+        assert_eq!(nowhere.load(&two), None);
     }
 }

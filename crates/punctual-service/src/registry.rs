@@ -334,6 +334,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use punctual_model::file::{ConfigFile, parse_service};
+    use punctual_model::topology::Topology;
 
     use super::*;
     use crate::actor::Libvirt;
@@ -344,7 +345,8 @@ mod tests {
     }
 
     fn config(text: &str) -> ServiceConfig {
-        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: text.into() }], 4).expect("valid")
+        parse_service(&[ConfigFile { name: "host.toml".into(), bytes: text.into() }], &Topology::flat(4))
+            .expect("valid")
     }
 
     const RELAY: &str = "[class.relay]\nmatch = [{ libvirt = 'relay-*' }, { metadata = 'relay' }]\n";

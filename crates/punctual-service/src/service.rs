@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use punctual_linux::os::signal::{Request, Requests};
 use punctual_linux::os::users::group_id;
-use punctual_linux::{preflight, vmm};
+use punctual_linux::vmm;
 use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
@@ -27,7 +27,7 @@ use crate::notify::Notifier;
 use crate::varlink::SOCKET;
 use crate::varlink::server::Server;
 use crate::view::EventView;
-use crate::{hook, libvirt};
+use crate::{hook, libvirt, topology};
 
 /// How often to look whether a process started.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(150);
@@ -70,16 +70,6 @@ pub fn socket(run: &Path) -> PathBuf {
     run.join("punctual").join(SOCKET)
 }
 
-/// How many processors this machine has: one more than the highest number.
-///
-/// # Errors
-/// `/sys` is not mounted.
-pub fn processors() -> io::Result<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/present")?;
-    let highest = preflight::parse_cpu_list(text.trim()).and_then(|list| list.into_iter().max());
-    Ok(highest.unwrap_or(0) + 1)
-}
-
 /// A service that is ready to run.
 #[derive(Debug)]
 pub struct Service {
@@ -113,9 +103,9 @@ impl Service {
     pub fn open(options: &Options) -> Result<Service, Error> {
         let signals = Requests::block()?;
         let (notifier, log) = (Notifier::from_environment()?, Log::open());
-        let processors = processors()?;
+        let topology = topology::read(Path::new("/"))?;
         let last_good = LastGood::new(options.state.as_deref());
-        let start = last_good.start(config::load(&options.config, processors), processors)?;
+        let start = last_good.start(config::load(&options.config, &topology), &topology)?;
         raise_descriptors();
         let directory = options.run.join("punctual");
         let lock = lock(&directory)?;
@@ -135,7 +125,7 @@ impl Service {
         descriptors.add(&libvirt.inotify, Token::Libvirt)?;
         server.register(&descriptors)?;
         let owners = vmm::trusted_owners(Path::new("/etc/passwd"));
-        let core = Core::new(options.config.clone(), &directory, processors, (start, last_good), owners);
+        let core = Core::new(options.config.clone(), &directory, topology, (start, last_good), owners);
         let processes = BTreeMap::new();
         let mut service = Service {
             core,

@@ -47,7 +47,8 @@ pub fn host(processors: usize, duration: Duration) -> Host {
 /// A host with one pool of all its processors.
 pub fn pooled(processors: usize, duration: Duration, policy: PolicyChoice) -> Host {
     let mut host = host(processors, duration);
-    host.pools.push(Pool { name: "pool".into(), processors: (0..processors).collect(), policy });
+    let (name, processors) = ("pool".into(), (0..processors).collect());
+    host.pools.push(Pool { name, processors, choice: None, policy });
     host
 }
 

@@ -339,6 +339,34 @@ fn one_vm_gets_another_budget_and_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn a_vm_is_held_where_its_pool_was_chosen_and_stays_while_the_choice_does() {
+    let Some(_turn) = needs() else { return };
+    // Of these two processors the other one is 0.
+    let config = |classes: &str| {
+        format!(
+            "mode = 'enforce'\n[machine]\nprocessors = 2\n[slot.rest]\nprocessors = [0]\n[pool.rt]\n\
+             processors = {{ count = 1 }}\npolicy = 'deferrable'\n{classes}"
+        )
+    };
+    let host = Host::with(&config(&class("relay", "2ms")), "60");
+    let relay = vm("relay-1", 1);
+    host.wait_until_held(&relay);
+    // The class of a thread follows its budget, and helpers follow a moment later.
+    let places = |vm: &Process| -> Vec<_> {
+        let vcpus = state(vm.id()).into_iter().filter(|thread| thread.0.starts_with("CPU "));
+        vcpus.map(|(name, _, affinity, group)| (name, affinity, group)).collect()
+    };
+    let held = places(&relay);
+    host.reload(&(config(&class("relay", "2ms")) + &class("web", "1ms")));
+    let web = vm("web-1", 1);
+    host.wait_until_held(&web);
+    assert_eq!(places(&relay), held, "{}", host.logged());
+    let log = host.end();
+    assert_eq!(log.matches("VM relay-1 is held: 1 vCPU in pool rt").count(), 1, "{log}");
+    assert!(!log.contains("its pools changed"), "{log}");
+}
+
+#[test]
 fn a_vm_in_a_group_with_another_one_is_let_go_of_alone() {
     let Some(_turn) = needs() else { return };
     let both = class("relay", "2ms") + &class("plc", "2ms");

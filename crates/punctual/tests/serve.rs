@@ -304,11 +304,11 @@ fn a_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_broken_one() 
     assert!(reloading.rsplit('=').next().is_some_and(|us| us.parse::<u64>().is_ok()), "{reloading}");
     service.notified("READY=1");
     service.vm("punctual-relay-2", |vm| vm["class"] == "other");
-    fs::write(service.path("etc/host.d/b.toml"), "slot = 1\n").expect("written");
+    fs::write(service.path("etc/host.d/b.toml"), "flow = 1\n").expect("written");
     service.signal(Signal::HUP);
     let ready = service.notified("READY=1\nSTATUS=The configuration is refused");
     assert!(
-        ready.contains("etc/host.d/b.toml:1: `slot` in the service's configuration is not supported"),
+        ready.contains("etc/host.d/b.toml:1: `flow` in the service's configuration is not supported"),
         "{ready}"
     );
     service.vm("punctual-relay-2", |vm| vm["class"] == "other");
@@ -528,12 +528,12 @@ fn the_hook_announces_and_garbage_is_counted() {
 
 #[test]
 fn what_cannot_be_served_is_refused_with_the_reason() {
-    let broken = folder("slot = 1\n[class.a]\n");
+    let broken = folder("flow = 1\n[class.a]\n");
     for args in [&[][..], &["--check"]] {
         let output = serve(broken.path(), args).output().expect("it runs");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains("`slot` in") && error.contains("`match` is missing"), "{error}");
+        assert!(error.contains("`flow` in") && error.contains("`match` is missing"), "{error}");
         assert!(error.contains(" --> etc/host.toml:1:1\n"), "{error}");
     }
     assert!(!broken.path().join("run/punctual").exists(), "nothing was made");

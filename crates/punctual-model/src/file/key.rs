@@ -63,6 +63,8 @@ pub(crate) enum Kind {
     Table(&'static TableInfo),
     /// One of these words, or a table with these keys.
     WordOrTable(&'static [&'static str], &'static TableInfo),
+    /// A list of processor numbers, or a table with these keys.
+    NumbersOrTable(&'static TableInfo),
     /// Tables by name, each with these keys.
     Named(&'static TableInfo),
     /// Tables by number from 0, each with these keys.

@@ -53,6 +53,7 @@ fn reference_tables(root: &'static TableInfo) -> String {
             match key.kind {
                 Kind::Table(inner)
                 | Kind::WordOrTable(_, inner)
+                | Kind::NumbersOrTable(inner)
                 | Kind::Named(inner)
                 | Kind::Numbered(inner)
                 | Kind::OneOfEach(inner) => todo.push(inner),
@@ -129,6 +130,7 @@ fn takes(kind: Kind) -> String {
         Kind::Percent { max } => percent(max),
         Kind::Word(words) => quoted(words),
         Kind::WordOrTable(words, _) => format!("{}, or a table", quoted(words)),
+        Kind::NumbersOrTable(_) => "list of numbers, or a table".into(),
         Kind::Policy => "a policy's name".into(),
         Kind::Guest => "a policy's name, or a table".into(),
         Kind::NameOf(what) => format!("name of a {what}"),

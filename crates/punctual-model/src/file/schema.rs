@@ -100,9 +100,8 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::TasksOf => json!({
             "type": "array", "items": task_of(), "minItems": 2, "maxItems": STEPS_MAX, "uniqueItems": true,
         }),
-        Kind::Numbers => json!({
-            "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1, "uniqueItems": true,
-        }),
+        Kind::Numbers => numbers(),
+        Kind::NumbersOrTable(info) => json!({ "anyOf": [numbers(), define(info, definitions)] }),
         Kind::Threads => json!({
             "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 1, "uniqueItems": true,
         }),
@@ -145,6 +144,12 @@ fn reference(name: &str) -> String {
 
 fn options_name(of: OptionOwner) -> String {
     format!("options of {}", of.name)
+}
+
+fn numbers() -> Value {
+    json!({
+        "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1, "uniqueItems": true,
+    })
 }
 
 fn duration() -> Value {

@@ -183,7 +183,8 @@ impl<'t> Section<'t> {
 
     /// The table under `key`, its keys checked.
     pub(crate) fn table(self, key: &'static str, errors: &mut Errors) -> Option<Section<'t>> {
-        let (Kind::Table(info) | Kind::WordOrTable(_, info)) = self.kind(key) else {
+        let (Kind::Table(info) | Kind::WordOrTable(_, info) | Kind::NumbersOrTable(info)) = self.kind(key)
+        else {
             unreachable!("{key} is a table")
         };
         let inner = Section::of(self.get(key)?, info, errors)?;

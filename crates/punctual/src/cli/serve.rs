@@ -8,11 +8,12 @@ use punctual_model::service::ServiceConfig;
 use punctual_model::text::printable_lines;
 use punctual_service::client::Client;
 use punctual_service::config::{self, ConfigError};
-use punctual_service::service::{self, Options, Service, processors};
+use punctual_service::service::{self, Options, Service};
+use punctual_service::topology;
 
 use super::error::Error;
 use super::exit;
-use super::output::Ui;
+use super::output::{Ui, wrapped};
 
 /// Look after the VMs of this host for as long as it runs; the systemd unit punctuald.service starts it.
 ///
@@ -49,7 +50,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         return Err(Error::Usage(format!("--config: there is no directory {}", args.config.display())));
     }
     if args.check {
-        let loaded = config::load(&args.config, processors().map_err(Error::usage)?)?;
+        let topology = topology::read(Path::new("/")).map_err(Error::usage)?;
+        let loaded = config::load(&args.config, &topology)?;
         ui.print(printable_lines(&valid(&args.config, &loaded.config)))?;
         return Ok(exit::OK);
     }
@@ -75,6 +77,9 @@ fn valid(directory: &Path, config: &ServiceConfig) -> String {
         let processors: BTreeSet<usize> = pool.processors.iter().copied().collect();
         let processors = processors.into_iter().collect::<Cpus>();
         out += &format!("pool {}: processors {processors}, {}\n", pool.name, pool.policy.info.name);
+        if let Some(choice) = &pool.choice {
+            out += &wrapped("  ", "    ", &format!("chosen: {}", choice.reason));
+        }
     }
     for class in classes {
         let pool = class.pool.map_or_else(String::new, |pool| format!(" in pool {}", pools[pool.0].name));

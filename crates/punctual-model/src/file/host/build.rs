@@ -40,7 +40,8 @@ pub(crate) fn complete(
         let chosen = draft.chosen?;
         let policy = chosen.choice.clone();
         schedulers.push((parent, draft.processors.len(), chosen));
-        host.pools.push(Pool { name: draft.name, processors: draft.processors, policy });
+        let PoolDraft { name, processors, choice, .. } = draft;
+        host.pools.push(Pool { name, processors, choice, policy });
     }
     for (i, draft) in domains.into_iter().enumerate() {
         let parent = Parent::Domain(DomainIx(i));

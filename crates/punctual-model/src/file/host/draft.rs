@@ -5,11 +5,13 @@ use super::unit::UnitDraft;
 use crate::file::options::PolicyDraft;
 use crate::host::Parent;
 use crate::live::Live;
+use crate::placement::Choice;
 
 /// A pool before its host is put together.
 pub(crate) struct PoolDraft<'t> {
     pub(crate) name: String,
     pub(crate) processors: Vec<usize>,
+    pub(crate) choice: Option<Choice>,
     /// `None` when the file names no valid policy.
     pub(crate) chosen: Option<PolicyDraft>,
     pub(crate) tasks: Tasks<'t>,

@@ -2,6 +2,7 @@
 
 use punctual_sched::fixed_priority;
 
+use super::place::{IDLE_SIBLINGS, WHOLE_CORES};
 use crate::file::copies::COPY_KEYS;
 use crate::file::host_stack::keys::HOST_STACK;
 use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
@@ -44,6 +45,7 @@ pub(crate) static ROOT: TableInfo = TableInfo {
             "Processors scheduled together by one policy (Xen: a cpupool). Required, but for a host with \
              `host_stack`.",
         ),
+        SLOTS,
         key("domain", Kind::Named(&DOMAIN), None, "A virtual machine."),
         key("network", Kind::Named(&NETWORK), None, "A driver domain that connects domains and the outside."),
         key("flow", Kind::Named(&FLOW), None, "What one end sends to another over a network."),
@@ -104,10 +106,64 @@ static OVERHEADS: TableInfo = TableInfo {
 /// `processors` of a pool.
 pub(in crate::file) const POOL_PROCESSORS: KeyInfo = key(
     "processors",
-    Kind::Numbers,
+    Kind::NumbersOrTable(&PROCESSORS),
     Some("all, if it is the only pool"),
-    "The machine's processors in this pool; no other pool may have them.",
+    "The machine's processors in this pool; no other pool may have them. A table says how many, and leaves \
+     the choice to Punctual.",
 );
+
+static PROCESSORS: TableInfo = TableInfo {
+    title: "a pool's choice of processors",
+    keys: &[
+        required("count", Kind::Count { min: 1, max: PROCESSORS_MAX }, "Number of processors."),
+        key(
+            "isolated",
+            Kind::Flag,
+            Some("false"),
+            "Only isolated processors (`isolcpus`). Without it, isolated ones come first.",
+        ),
+        key(
+            "near",
+            Kind::NameOf("slot"),
+            None,
+            "Only processors of the slot's NUMA node; those that share its last-level cache come first.",
+        ),
+        key(
+            "smt",
+            Kind::Word(&[WHOLE_CORES, IDLE_SIBLINGS]),
+            Some(WHOLE_CORES),
+            "Hardware threads of a core: `whole` gives all of them to the pool, `idle` gives one and leaves \
+             the others idle.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// Slots, in both kinds of files.
+pub(in crate::file) const SLOTS: KeyInfo =
+    key("slot", Kind::Named(&SLOT), None, "A name for processors, for `near`.");
+
+static SLOT: TableInfo = TableInfo {
+    title: "[slot.NAME]",
+    keys: &[
+        key(
+            "processors",
+            Kind::Numbers,
+            None,
+            "These processors. Pools that do not list them leave them alone.",
+        ),
+        key(
+            "interrupts",
+            Kind::Line,
+            None,
+            "Those that get the interrupts of this network interface or PCI device (`\"0000:3b:00.0\"`). Its \
+             NUMA node is the slot's; pools choose other processors of the node first.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
 
 static POOL: TableInfo = TableInfo {
     title: "[pool.NAME]",

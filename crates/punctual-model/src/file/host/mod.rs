@@ -5,6 +5,7 @@ pub(super) mod domain;
 pub(super) mod draft;
 mod generate;
 pub(super) mod keys;
+pub(super) mod place;
 pub(super) mod pool;
 pub(super) mod read;
 pub(super) mod task;

@@ -8,6 +8,7 @@ use punctual_host_stack::HostStack;
 use super::build;
 use super::domain::domains;
 use super::keys::ROOT;
+use super::place::Machine;
 use super::pool::pools;
 use crate::any_host::AnyHost;
 use crate::file::error::Errors;
@@ -19,6 +20,7 @@ use crate::file::source::Place;
 use crate::file::tree::{Table, Value};
 use crate::host::{Host, Overheads};
 use crate::overheads::preset;
+use crate::topology::Topology;
 
 /// Reads the whole document. `None` when something is wrong, which is added to the errors.
 pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option<AnyHost> {
@@ -54,7 +56,8 @@ fn pooled(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<
     let seed = section.count_or_default("seed", errors);
     let duration = section.duration_or_default("duration", errors);
     let (processors, overheads) = machine(section, errors);
-    let pools = pools(section, processors, errors);
+    let topology = Topology::flat(processors);
+    let pools = pools(section, Machine { processors, topology: &topology }, errors);
     let domains = domains(section, processors, &pools, errors);
     let networks = network::read::read(section, errors);
     if errors.count() > 0 {

@@ -14,7 +14,8 @@ use crate::host::{Arrival, Cost, Domain, Host, Overheads, Parent, PolicyChoice, 
 use crate::index::{DomainIx, PoolIx};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
-/// same host again, provided `host` came out of the parser.
+/// same host again, provided `host` came out of the parser; processors that were chosen are listed, and the
+/// reason is a comment.
 pub fn to_toml(host: &Host) -> String {
     document(host).to_string()
 }
@@ -79,6 +80,9 @@ fn pool(host: &Host, ix: PoolIx, pool: &Pool) -> Table {
         keys.push((pool.policy.info.name, inline(given)));
     }
     let mut table = table(keys);
+    if let (Some(choice), Some(mut key)) = (&pool.choice, table.key_mut("processors")) {
+        key.leaf_decor_mut().set_prefix(format!("# Chosen: {}.\n", choice.reason));
+    }
     table.insert("task", named(tasks(host, Parent::Pool(ix))));
     table
 }

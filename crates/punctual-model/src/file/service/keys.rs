@@ -1,6 +1,6 @@
 //! Keys of the service's configuration, and keys that only later versions can carry out.
 
-use crate::file::host::keys::{COUNT_32, POOL_PROCESSORS};
+use crate::file::host::keys::{COUNT_32, POOL_PROCESSORS, SLOTS};
 use crate::file::key::{Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
 
@@ -32,6 +32,7 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
         ),
         key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
         key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),
+        SLOTS,
         key("class", Kind::Named(&CLASS), None, "A kind of VMs."),
     ],
     shared: &[],
@@ -44,7 +45,7 @@ static MACHINE: TableInfo = TableInfo {
         "processors",
         Kind::Count { min: 1, max: PROCESSORS_MAX },
         Some("those of this machine"),
-        "Number of physical processors; they are numbered from 0.",
+        "Number of physical processors; they are numbered from 0. Pools choose among these.",
     )],
     shared: &[],
     options: OptionTables::None,
@@ -120,13 +121,12 @@ pub(crate) struct Refused {
     pub(crate) instead: &'static str,
 }
 
-const NOTHING_PLACED: &str = "expected none: a class names its pool, and the pool its processors";
+const NOTHING_PLACED: &str = "expected none: a class names its pool, and the pool is near a slot";
 const NO_DOMAINS: &str = "expected [class.NAME]: the service finds VMs itself, and classes match them";
 const NOT_SIMULATED: &str = "expected none: it is for simulations and live runs";
 
 /// Top-level keys of the service's design and of host files that are refused.
 pub(crate) const REFUSED: &[Refused] = &[
-    Refused { name: "slot", instead: NOTHING_PLACED },
     Refused { name: "domain", instead: NO_DOMAINS },
     Refused { name: "network", instead: NOT_SIMULATED },
     Refused { name: "flow", instead: NOT_SIMULATED },

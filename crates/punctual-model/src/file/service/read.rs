@@ -1,7 +1,5 @@
 //! Reads the files of the service's configuration and merges their tables by name.
 
-use std::collections::BTreeMap;
-
 use punctual_sched::{Instant, UnitParams};
 
 use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, REFUSED_OF_MATCH, Refused, SERVICE, STRICT};
@@ -10,7 +8,8 @@ use crate::file::error::Errors;
 use crate::file::host::build::refused;
 use crate::file::host::domain::domain_pool;
 use crate::file::host::draft::PoolDraft;
-use crate::file::host::pool::{pool_policy, pool_processors};
+use crate::file::host::place::{Machine, PoolPlace, pool_places};
+use crate::file::host::pool::pool_policy;
 use crate::file::host::task::Tasks;
 use crate::file::host::unit::{UnitDraft, UnitKind};
 use crate::file::load::{as_text, read_tree};
@@ -19,7 +18,9 @@ use crate::file::source::{Origin, Place, Source};
 use crate::file::tree::{Entry, Table, Value};
 use crate::host::Pool;
 use crate::index::PoolIx;
+use crate::placement::Slot;
 use crate::service::{Class, Match, Mode, Pattern, ServiceConfig};
+use crate::topology::Topology;
 
 /// A file of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +31,12 @@ pub struct ConfigFile {
     pub bytes: Vec<u8>,
 }
 
-/// Validates the configuration of the service of a machine with so many `processors`. Tables of several files
-/// are merged by name; their order is that of `files`.
+/// Validates the configuration of the service of the machine with this topology. Tables of several files are
+/// merged by name; their order is that of `files`.
 ///
 /// # Errors
 /// All that is wrong with the files. None of them counts then.
-pub fn parse_service(files: &[ConfigFile], processors: usize) -> Result<ServiceConfig, Errors> {
+pub fn parse_service(files: &[ConfigFile], topology: &Topology) -> Result<ServiceConfig, Errors> {
     let mut errors = Errors::default();
     let mut root = Table::default();
     for file in files {
@@ -47,12 +48,12 @@ pub fn parse_service(files: &[ConfigFile], processors: usize) -> Result<ServiceC
     if errors.count() > 0 {
         return Err(errors.sorted());
     }
-    let config = service(&mut root, processors, &mut errors);
+    let config = service(&mut root, topology, &mut errors);
     if errors.count() > 0 { Err(errors.sorted()) } else { Ok(config) }
 }
 
 /// Tables with names of the user's choice.
-const COLLECTIONS: [&str; 2] = ["pool", "class"];
+const COLLECTIONS: [&str; 3] = ["pool", "slot", "class"];
 
 /// Adds the keys of another file.
 fn merge(into: &mut Table, from: Table, errors: &mut Errors) {
@@ -120,7 +121,7 @@ fn refuse_in_classes(root: &mut Table, errors: &mut Errors) {
     }
 }
 
-fn service(root: &mut Table, processors: usize, errors: &mut Errors) -> ServiceConfig {
+fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> ServiceConfig {
     refuse(root, SERVICE.title, REFUSED, errors);
     refuse_in_classes(root, errors);
     let section = Section { table: root, info: &SERVICE, place: Place::TOP, name: "" };
@@ -129,7 +130,11 @@ fn service(root: &mut Table, processors: usize, errors: &mut Errors) -> ServiceC
     let is_strict = section.word("admission", errors) == Some(STRICT);
     let machine = section.get("machine").and_then(|_| section.table("machine", errors));
     let own = machine.and_then(|machine| machine.count("processors", errors));
-    let pools = pools(section, own.map_or(processors, |count| count as usize), errors);
+    // A file may be for a part of the machine, or list processors of a greater one.
+    let processors = own.map_or(topology.count(), |count| count as usize);
+    let mut topology = topology.clone();
+    topology.processors.retain(|processor| processor.number < processors);
+    let (slots, pools) = pools(section, Machine { processors, topology: &topology }, errors);
     let classes = classes(section, &pools, errors);
     ServiceConfig {
         mode,
@@ -137,24 +142,30 @@ fn service(root: &mut Table, processors: usize, errors: &mut Errors) -> ServiceC
         pools: pools
             .into_iter()
             .filter_map(|pool| {
-                Some(Pool { name: pool.name, processors: pool.processors, policy: pool.chosen?.choice })
+                let PoolDraft { name, processors, choice, chosen, .. } = pool;
+                Some(Pool { name, processors, choice, policy: chosen?.choice })
             })
             .collect(),
+        slots,
         classes,
     }
 }
 
-fn pools<'t>(root: Section<'t>, processors: usize, errors: &mut Errors) -> Vec<PoolDraft<'t>> {
+fn pools<'t>(
+    root: Section<'t>,
+    machine: Machine<'_>,
+    errors: &mut Errors,
+) -> (Vec<Slot>, Vec<PoolDraft<'t>>) {
     let sections = root.named("pool", errors);
-    let mut owner = BTreeMap::new();
+    let (slots, places) = pool_places(root, &sections, machine, errors);
     let mut pools = Vec::new();
-    for section in &sections {
-        let own = pool_processors(*section, sections.len() == 1, processors, &mut owner, errors);
-        let chosen = pool_policy(*section, own.len(), errors);
+    for (section, place) in sections.iter().zip(places) {
+        let PoolPlace { processors, choice } = place;
+        let chosen = pool_policy(*section, processors.len(), errors);
         let tasks = Tasks { drafts: Vec::new(), generate: None };
-        pools.push(PoolDraft { name: section.name.into(), processors: own, chosen, tasks });
+        pools.push(PoolDraft { name: section.name.into(), processors, choice, chosen, tasks });
     }
-    pools
+    (slots, pools)
 }
 
 fn classes(root: Section<'_>, pools: &[PoolDraft<'_>], errors: &mut Errors) -> Vec<Class> {
