@@ -115,6 +115,12 @@ pub struct ClassView {
 pub struct PoolView {
     pub name: String,
     pub processors: Vec<usize>,
+    /// Why these; absent where the configuration lists them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// SMT siblings that stay idle.
+    #[serde(default)]
+    pub idle: Vec<usize>,
     pub policy: String,
     /// The sum of budget / period of all vCPUs of its classes that run now, in processors.
     pub asked: f64,
@@ -336,6 +342,8 @@ pub fn pools(registry: &Registry) -> Vec<PoolView> {
     let view = |(index, pool): (usize, &punctual_model::host::Pool)| PoolView {
         name: pool.name.clone(),
         processors: pool.processors.clone(),
+        reason: pool.choice.as_ref().map(|choice| choice.reason.clone()),
+        idle: pool.choice.as_ref().map_or(Vec::new(), |choice| choice.idle.clone()),
         policy: pool.policy.info.name.into(),
         asked: asked(index),
     };

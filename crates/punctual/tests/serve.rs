@@ -736,6 +736,42 @@ fn a_reload_fails_when_the_files_are_refused() {
 }
 
 #[test]
+fn a_pool_says_why_it_is_where_it_is() {
+    let pool = "[pool.rt]\nprocessors = { count = 1 }\npolicy = 'deferrable'\n";
+    let service = Service::start(&format!("{pool}{CLASSES}priority = 1\n"));
+    let pool_of = |service: &Service| service.json()["host"]["pools"][0].clone();
+    let shown = pool_of(&service);
+    let reason = shown["reason"].as_str().expect("a reason").to_owned();
+    let [processor] = &shown["processors"].as_array().expect("a list")[..] else { panic!("{shown}") };
+    assert!(shown["idle"].is_array(), "{shown}");
+    let (code, checked) = said_by(&service, &["--check", "--config", "etc"]);
+    assert_eq!(code, Some(0), "{checked}");
+    let expected = format!("pool rt: processors {processor}, deferrable\n  chosen: ");
+    assert!(checked.contains(&expected), "{checked}");
+    let words: Vec<&str> = checked.split_whitespace().collect();
+    assert!(words.join(" ").contains(&reason), "{checked}");
+    let said = String::from_utf8(service.status(&[]).stdout).expect("text");
+    assert!(said.contains(&format!("pool rt is on {processor}: ")), "{said}");
+    // More classes change nothing of it.
+    fs::write(service.path("etc/host.d/b.toml"), "[class.b]\nmatch = [{ name = 'b' }]\nbest_effort = true\n")
+        .expect("written");
+    assert_eq!(said_by(&service, &["--reload", "--run", "run"]).0, Some(0));
+    assert_eq!(pool_of(&service), shown);
+    fs::write(
+        service.path("etc/host.d/b.toml"),
+        "[pool.b]\nprocessors = { count = 1000 }\npolicy = 'rtds'\n",
+    )
+    .expect("written");
+    let (code, said) = said_by(&service, &["--reload", "--run", "run"]);
+    assert_eq!(code, Some(2), "{said}");
+    for part in ["pool b wants 1000 processors, and ", " --> etc/host.d/b.toml:2:1", " in pool rt"] {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+    assert_eq!(pool_of(&service), shown);
+    service.end();
+}
+
+#[test]
 fn names_of_files_cannot_change_the_terminal() {
     let service = Service::start(CLASSES);
     let name = "etc/host.d/\u{1b}[2J\u{202e}.toml";

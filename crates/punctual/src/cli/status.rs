@@ -102,6 +102,12 @@ fn all(Status { host, actors }: &Status) -> String {
     if !host.pools.is_empty() {
         let heads = ["pool", "processors", "policy", "budgets ask for"];
         out += &table(heads, &host.pools.iter().map(pool_cells).collect::<Vec<_>>());
+        for PoolView { name, processors, reason, .. } in &host.pools {
+            if let Some(reason) = reason {
+                let on = list(processors.iter().copied());
+                out += &wrapped("", "  ", &printable(&format!("pool {name} is on {on}: {reason}")));
+            }
+        }
     }
     if !host.classes.is_empty() {
         let heads = ["class", "pool", "VMs", "budget", "period", "priority"];
@@ -357,6 +363,8 @@ mod tests {
             pools: vec![PoolView {
                 name: "rt".into(),
                 processors: vec![2, 3],
+                reason: Some("isolated\u{7}".into()),
+                idle: vec![6, 7],
                 policy: "a policy".into(),
                 asked: 0.8,
             }],
@@ -380,6 +388,7 @@ the configuration is refused, the one before stays: host.toml:3: no
 
 pool  processors  policy    budgets ask for
 rt    2-3         a policy  0.80 of 2
+pool rt is on 2-3: isolated\\u{7}
 
 class  pool  VMs  budget  period   priority
 relay  rt    1    400 us  1.00 ms  1
