@@ -27,7 +27,8 @@ impl AnyHost {
             AnyHost::Pools(host) => to_toml(host),
             AnyHost::Stack(stack) => {
                 let HostStack { name, seed, duration, processors, .. } = stack;
-                let mut root = head(name, *seed, *duration, *processors, &Overheads::default());
+                // Its costs are its own.
+                let mut root = head(name, *seed, *duration, *processors, None);
                 root.insert(HOST_STACK, host_stack::write::table(stack).into());
                 DocumentMut::from(root).to_string()
             }
@@ -37,7 +38,7 @@ impl AnyHost {
 
 /// What [`to_toml`] prints.
 pub(crate) fn document(host: &Host) -> DocumentMut {
-    let mut root = head(&host.name, host.seed, host.duration, host.processors, &host.overheads);
+    let mut root = head(&host.name, host.seed, host.duration, host.processors, Some(&host.overheads));
     let pools = host.pools.iter().enumerate().map(|(i, one)| (one.name.clone(), pool(host, PoolIx(i), one)));
     root.insert("pool", named(pools));
     let domains =
@@ -53,10 +54,12 @@ pub(crate) fn document(host: &Host) -> DocumentMut {
 }
 
 /// The keys and the machine that hosts of both kinds have.
-fn head(name: &str, seed: u64, duration: Duration, processors: usize, costs: &Overheads) -> Table {
+fn head(name: &str, seed: u64, duration: Duration, processors: usize, costs: Option<&Overheads>) -> Table {
     let mut root = table(vec![("name", name.into()), ("seed", number(seed)), ("duration", time(duration))]);
     let mut machine = table(vec![("processors", number(processors))]);
-    machine.insert("overheads", table(overheads(costs)).into());
+    if let Some(costs) = costs {
+        machine.insert("overheads", table(overheads(costs)).into());
+    }
     root.insert("machine", machine.into());
     root
 }
