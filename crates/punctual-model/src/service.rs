@@ -1,4 +1,5 @@
-//! What the service of a host is told by `/etc/punctual`: classes of VMs, and the pools that they name.
+//! What the service of a host is told by `/etc/punctual`: classes of VMs and of other control groups, and the
+//! pools that they name.
 
 use punctual_sched::{Duration, Instant, UnitParams};
 use serde::{Deserialize, Serialize};
@@ -33,16 +34,17 @@ pub enum Mode {
     Enforce,
 }
 
-/// What VMs of a kind are to get, and which VMs are of that kind.
+/// What VMs and cgroups of a kind are to get, and which are of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     /// Name.
     pub name: String,
-    /// A VM belongs to the class when one of these fits.
+    /// A VM or a cgroup belongs to the class when one of these fits.
     pub matches: Vec<Match>,
     /// The pool of its VMs' vCPUs; `None` without pools.
     pub pool: Option<PoolIx>,
-    /// The parameters of each vCPU: `budget`, `period`, `priority`, `best_effort`.
+    /// The parameters of each vCPU, or of all threads of a cgroup together: `budget`, `period`, `priority`,
+    /// `best_effort`.
     pub params: UnitParams,
 }
 
@@ -130,7 +132,7 @@ impl ServiceConfig {
     }
 }
 
-/// What tells that a VM belongs to a class.
+/// What tells that a VM or a cgroup belongs to a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     /// Its name, whether libvirt runs it or not.
@@ -141,8 +143,10 @@ pub enum Match {
     Uuid(String),
     /// The class that its metadata in libvirt names.
     Metadata(String),
-    /// The systemd unit of its process.
+    /// The systemd unit of its process; or a unit, whose processes are not a VM's.
     Unit(Pattern),
+    /// The cgroup of its process, or one around that; or a cgroup, whose processes are not a VM's.
+    Cgroup(PathPattern),
 }
 
 /// A text in which `*` matches any characters and `?` one, as in a shell.
@@ -153,6 +157,11 @@ impl Pattern {
     /// A pattern as a file spells it.
     pub fn new(text: impl Into<String>) -> Pattern {
         Pattern(text.into())
+    }
+
+    /// The only text that it matches; `None` where it has a `*` or `?`.
+    pub fn literal(&self) -> Option<&str> {
+        (!self.0.contains(['*', '?'])).then_some(self.0.as_str())
     }
 
     /// Does it match the whole of `text`? Takes at most the product of both lengths.
@@ -179,9 +188,75 @@ impl Pattern {
     }
 }
 
+/// The path of a cgroup below the root of version 2, a [`Pattern`] for each name in it. As in a shell, `*`
+/// and `?` do not match `/`: a program that may make cgroups in one that matches can make none that does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern(Vec<Pattern>);
+
+impl PathPattern {
+    /// A path as a file spells it: `/` and a name, once or more.
+    ///
+    /// # Errors
+    /// What is wrong with it, as what was expected instead.
+    pub fn parse(text: &str) -> Result<PathPattern, String> {
+        const EXAMPLE: &str = "for example \"/kubepods.slice/*pod1234*\"";
+        if text.starts_with("/sys/fs/cgroup") {
+            return Err(format!("expected a path below the root of the cgroups, {EXAMPLE}"));
+        }
+        let Some(below) = text.strip_prefix('/') else {
+            return Err(format!("expected a path that starts with `/`, {EXAMPLE}"));
+        };
+        let names: Vec<&str> = below.split('/').collect();
+        if names.iter().any(|name| matches!(*name, "" | "." | "..")) {
+            return Err(format!("expected a path of names that are not empty, {EXAMPLE}"));
+        }
+        match names[0] {
+            USER_SLICE => Err("expected a cgroup outside user.slice: users make those below it".into()),
+            INIT_SCOPE => Err("expected another cgroup: init.scope has process 1".into()),
+            _ => Ok(PathPattern(names.into_iter().map(Pattern::new).collect())),
+        }
+    }
+
+    /// The patterns of its names, the outermost first.
+    pub fn names(&self) -> &[Pattern] {
+        &self.0
+    }
+
+    /// Does it match a cgroup with this path, or one around that?
+    pub fn covers(&self, path: &str) -> bool {
+        let mut names = path.split('/').skip(1);
+        self.0.iter().all(|pattern| names.next().is_some_and(|name| pattern.matches(name)))
+    }
+
+    /// Does it match the whole of this path?
+    pub fn matches(&self, path: &str) -> bool {
+        self.covers(path) && path.split('/').skip(1).count() == self.0.len()
+    }
+}
+
+/// The slice of systemd whose cgroups belong to users.
+pub const USER_SLICE: &str = "user.slice";
+/// The unit of process 1.
+pub const INIT_SCOPE: &str = "init.scope";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_matches_name_by_name() {
+        let pattern = PathPattern::parse("/kubepods.slice/*pod1?").expect("valid");
+        for (path, matches, covers) in [
+            ("/kubepods.slice/kubepods-pod12", true, true),
+            ("/kubepods.slice/kubepods-pod12/cri.scope", false, true),
+            ("/kubepods.slice/kubepods-pod1", false, false),
+            ("/kubepods.slice/x/pod12", false, false),
+            ("/kubepods.slice", false, false),
+            ("/", false, false),
+        ] {
+            assert_eq!((pattern.matches(path), pattern.covers(path)), (matches, covers), "{path}");
+        }
+    }
 
     #[test]
     fn an_adjustment_is_checked_as_a_class_is() {

@@ -49,6 +49,21 @@ fn tables_of_several_files_are_merged_by_name_in_their_order() {
 }
 
 #[test]
+fn units_and_cgroups_are_named_or_matched() {
+    let text = "[class.a]\nmatch = [{ unit = 'sniffer.service' }, { unit = 'libpod-*.scope' }, \
+                { cgroup = '/kubepods.slice/*pod1234*' }]\n";
+    let config = parse(&[("a", text)]).expect("valid");
+    let [first, second, Match::Cgroup(path)] = &config.classes[0].matches[..] else {
+        panic!("{:?}", config.classes[0].matches)
+    };
+    assert_eq!(*first, Match::Unit(Pattern::new("sniffer.service")));
+    assert_eq!(*second, Match::Unit(Pattern::new("libpod-*.scope")));
+    assert_eq!(path.names(), [Pattern::new("kubepods.slice"), Pattern::new("*pod1234*")]);
+    assert_eq!(path.names()[0].literal(), Some("kubepods.slice"));
+    assert_eq!(path.names()[1].literal(), None);
+}
+
+#[test]
 fn a_name_given_twice_is_an_error_with_both_places() {
     let first = format!("# A comment.\n{RELAY}");
     let (file, line, message, expected, _) = defect(&[("host.toml", &first), ("host.d/b.toml", RELAY)]);
@@ -95,6 +110,15 @@ fn errors_name_file_line_what_was_expected_and_the_nearest_name() {
             "[class.a] has no key `bugdet`",
             "budget",
         ),
+        ("[class.a]\nmatch = [{ unit = 'sniffer' }]\n", 2, "`unit` cannot be \"sniffer\"", "sniffer.service"),
+        ("[class.a]\nmatch = [{ unit = 'a.scpe' }]\n", 2, "`unit` cannot be \"a.scpe\"", "a.scope"),
+        ("[class.a]\nmatch = [{ cgroup = 'a/b' }]\n", 2, "`cgroup` cannot be \"a/b\"", "/a/b"),
+        (
+            "[class.a]\nmatch = [{ cgroup = '/sys/fs/cgroup/a/b/' }]\n",
+            2,
+            "`cgroup` cannot be \"/sys/fs/cgroup/a/b/\"",
+            "/a/b",
+        ),
         ("mdoe = 'observe'\n", 1, "the service's configuration has no key `mdoe`", "mode"),
         ("mode = 'obsrve'\n", 1, "`mode` is \"obsrve\"", "observe"),
     ] {
@@ -107,6 +131,14 @@ fn errors_name_file_line_what_was_expected_and_the_nearest_name() {
         ("[class.a]\nmatch = []\n", "`match` is empty"),
         ("[class.a]\nmatch = [{ name = 'a', unit = 'b' }]\n", "an item of `match` has one key"),
         ("[class.a]\nmatch = [{ uuid = 'x' }]\n", "`uuid` cannot be \"x\""),
+        ("[class.a]\nmatch = [{ unit = 'init.scope' }]\n", "`unit` cannot be \"init.scope\""),
+        ("[class.a]\nmatch = [{ unit = '/a.service' }]\n", "`unit` cannot be \"/a.service\""),
+        ("[class.a]\nmatch = [{ cgroup = '/' }]\n", "`cgroup` cannot be \"/\""),
+        ("[class.a]\nmatch = [{ cgroup = '/a/../b' }]\n", "`cgroup` cannot be \"/a/../b\""),
+        (
+            "[class.a]\nmatch = [{ cgroup = '/user.slice/user-1.slice' }]\n",
+            "`cgroup` cannot be \"/user.slice/user-1.slice\"",
+        ),
         (
             "[class.a]\nmatch = [{ name = 'x' }]\nbudget = '1ms'\n",
             "`budget` stands without `period` in [class.a]",

@@ -87,6 +87,8 @@ pub struct Actor {
     pub is_trusted: bool,
     /// The systemd unit of the process.
     pub unit: Option<String>,
+    /// The cgroup of the process, by its path below the root of version 2.
+    pub cgroup: Option<String>,
     /// When it was seen.
     pub seen: Instant,
     pub seen_realtime_us: u64,

@@ -20,5 +20,6 @@ fn fits(one: &Match, actor: &Actor) -> bool {
             actor.libvirt.as_ref().and_then(|libvirt| libvirt.class.as_ref()) == Some(class)
         }
         Match::Unit(pattern) => actor.unit.as_deref().is_some_and(|unit| pattern.matches(unit)),
+        Match::Cgroup(pattern) => actor.cgroup.as_deref().is_some_and(|cgroup| pattern.covers(cgroup)),
     }
 }

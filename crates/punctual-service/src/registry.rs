@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use punctual_enforce::journal::Identity;
 use punctual_hold::protocol::{WantedActor, WantedVcpu};
+use punctual_linux::os::cgroup;
 use punctual_linux::os::proc::parse_stat;
 use punctual_linux::vmm::{self, Monitor, Role, VmProcess};
 use punctual_model::service::{Adjustment, ServiceConfig};
@@ -313,6 +314,7 @@ impl Registry {
             owner,
             is_trusted: self.owners.contains(&owner),
             unit: unit_of(&cgroup),
+            cgroup: cgroup::parse_group(&cgroup).map(str::to_owned),
             seen: now,
             seen_realtime_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
             threads: Threads::of(&self.proc, process),
@@ -449,6 +451,15 @@ mod tests {
         assert_eq!((host.class(50), host.class(51)), (Some("relay"), Some("all")));
         assert_eq!(host.registry.get(50).expect("there").other_classes, ["all"]);
         assert_eq!(kinds(&host.registry.configure(ServiceConfig::default())), [Kind::Unmatched; 2]);
+    }
+
+    #[test]
+    fn a_vm_belongs_to_the_class_of_a_cgroup_around_its_process() {
+        let mut host = Host::trusting("[class.pod]\nmatch = [{ cgroup = '/system.slice/fc*' }]\n");
+        let found = host.process(50, "a", 1);
+        assert_eq!(host.see(found), [Kind::Seen, Kind::Matched]);
+        let elsewhere = config("[class.pod]\nmatch = [{ cgroup = '/*/fc.service/a' }]\n");
+        assert_eq!(kinds(&host.registry.configure(elsewhere)), [Kind::Unmatched]);
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
             "mode",
             Kind::Word(&[OBSERVE, ENFORCE]),
             Some(OBSERVE),
-            "What the service does with VMs. `observe` changes nothing; `enforce` keeps the VMs of each \
-             class in its pool under enforcement.",
+            "What the service does with VMs and units. `observe` changes nothing; `enforce` keeps those of \
+             each class in its pool under enforcement.",
         ),
         key(
             "admission",
@@ -33,7 +33,7 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
         key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
         key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),
         SLOTS,
-        key("class", Kind::Named(&CLASS), None, "A kind of VMs."),
+        key("class", Kind::Named(&CLASS), None, "A kind of VMs, or of units."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -72,18 +72,18 @@ static CLASS: TableInfo = TableInfo {
         required(
             "match",
             Kind::OneOfEach(&MATCH),
-            "Which VMs belong to the class: those that one of these fits. If several classes fit, the first \
-             one in the order of the files counts.",
+            "Which VMs and units belong to the class: those that one of these fits. If several classes fit, \
+             the first one in the order of the files counts.",
         ),
-        key("pool", Kind::NameOf("pool"), Some("the only pool"), "The pool of the VMs' vCPUs."),
-        key("budget", SOME_TIME, None, "Processor time of each vCPU per period."),
+        key("pool", Kind::NameOf("pool"), Some("the only pool"), "The pool of the VMs' vCPUs, and of units."),
+        key("budget", SOME_TIME, None, "Processor time per period of each vCPU, or of a unit."),
         key("period", Kind::Period, None, "Replenishment period."),
         key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
         key(
             "best_effort",
             Kind::Flag,
             Some("false"),
-            "The vCPUs have no budget and come below all others of their pool.",
+            "The vCPUs and units have no budget and come below all others of their pool.",
         ),
     ],
     shared: &[],
@@ -107,7 +107,15 @@ pub(crate) static MATCH: TableInfo = TableInfo {
             "unit",
             Kind::Line,
             None,
-            "VMs whose process is in this systemd unit, for example `\"firecracker@*.service\"`.",
+            "VMs whose process is in this systemd unit, for example `\"firecracker@*.service\"`; without a \
+             VM, the service or scope itself with all its processes. Those of users are left out.",
+        ),
+        key(
+            "cgroup",
+            Kind::Line,
+            None,
+            "The same for a cgroup by its path below the root of version 2, for example \
+             `\"/kubepods.slice/*pod1234*\"`; `*` and `?` do not match `/`.",
         ),
     ],
     shared: &[],
@@ -146,7 +154,7 @@ pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
 ];
 
 /// Keys of a match that are refused.
-pub(crate) const REFUSED_OF_MATCH: &[Refused] = &[
-    Refused { name: "exec", instead: "expected a match of VMs: this version observes no other programs" },
-    Refused { name: "cgroup", instead: "expected `unit`, the systemd unit of a VM's process" },
-];
+pub(crate) const REFUSED_OF_MATCH: &[Refused] = &[Refused {
+    name: "exec",
+    instead: "expected `unit` or `cgroup`: start the program in a unit of its own",
+}];

@@ -13,13 +13,14 @@ use crate::file::host::pool::pool_policy;
 use crate::file::host::task::Tasks;
 use crate::file::host::unit::{UnitDraft, UnitKind};
 use crate::file::load::{as_text, read_tree};
+use crate::file::nearest::nearest as nearest_of;
 use crate::file::section::{Section, unknown_key};
 use crate::file::source::{Origin, Place, Source};
 use crate::file::tree::{Entry, Table, Value};
 use crate::host::Pool;
 use crate::index::PoolIx;
 use crate::placement::Slot;
-use crate::service::{Class, Match, Mode, Pattern, ServiceConfig};
+use crate::service::{Class, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig};
 use crate::topology::Topology;
 
 /// A file of the configuration.
@@ -269,10 +270,51 @@ fn one_match(entry: &Entry, errors: &mut Errors) -> Option<Match> {
     Some(match entry.key.as_str() {
         "name" => Match::Name(Pattern::new(text)),
         "libvirt" => Match::Libvirt(Pattern::new(text)),
-        "unit" => Match::Unit(Pattern::new(text)),
+        "unit" => Match::Unit(unit(text, entry, errors)?),
+        "cgroup" => Match::Cgroup(cgroup(text, entry, errors)?),
         "metadata" => Match::Metadata(text.to_owned()),
         _ => Match::Uuid(uuid(text, entry, errors)?),
     })
+}
+
+/// The name of a service or scope, or a pattern that may match one.
+fn unit(text: &str, entry: &Entry, errors: &mut Errors) -> Option<Pattern> {
+    const ENDINGS: [&str; 2] = [".service", ".scope"];
+    let message = || format!("`unit` cannot be \"{}\"", shorten(text));
+    if text == INIT_SCOPE {
+        let expected = "expected another unit: init.scope has process 1, which is never held";
+        errors.add(entry.node.place, message(), expected);
+        return None;
+    }
+    if text.contains('/') {
+        let expected = "expected the name of a unit; a path is that of a `cgroup`";
+        errors.add(entry.node.place, message(), expected);
+        return None;
+    }
+    if !ENDINGS.iter().any(|ending| text.ends_with(ending)) && !text.ends_with(['*', '?']) {
+        let expected = "expected a service or scope, for example \"sniffer.service\"";
+        let stem = text.rsplit_once('.').map_or(text, |(stem, _)| stem);
+        let nearest = ENDINGS.map(|ending| format!("{stem}{ending}"));
+        let near = nearest_of(text, nearest.iter().map(String::as_str)).or_else(|| nearest.first().cloned());
+        errors.add_nearest(entry.node.place, message(), expected, near);
+        return None;
+    }
+    Some(Pattern::new(text))
+}
+
+/// The path of a cgroup.
+fn cgroup(text: &str, entry: &Entry, errors: &mut Errors) -> Option<PathPattern> {
+    match PathPattern::parse(text) {
+        Ok(pattern) => Some(pattern),
+        Err(expected) => {
+            let message = format!("`cgroup` cannot be \"{}\"", shorten(text));
+            let below = text.strip_prefix("/sys/fs/cgroup").unwrap_or(text);
+            let below = below.strip_prefix("/unified").unwrap_or(below).trim_matches('/');
+            let near = Some(format!("/{below}")).filter(|near| PathPattern::parse(near).is_ok());
+            errors.add_nearest(entry.node.place, message, expected, near);
+            None
+        }
+    }
 }
 
 /// A UUID in lower case.
