@@ -107,7 +107,7 @@ fn qemu_name(value: &str) -> Option<String> {
     name.map(str::to_owned)
 }
 
-/// What a thread of a monitor does.
+/// What a thread does, of a monitor or of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// It is the virtual CPU of that number.
@@ -123,6 +123,8 @@ pub enum Role {
     Rcu,
     /// Anything else: migration, display, control interfaces.
     Other,
+    /// A thread of a program that is no monitor.
+    Task,
 }
 
 impl Role {
@@ -135,6 +137,7 @@ impl Role {
             Role::Vhost => "vhost",
             Role::Rcu => "rcu",
             Role::Other => "other",
+            Role::Task => "task",
         }
     }
 }

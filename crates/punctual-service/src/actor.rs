@@ -1,4 +1,4 @@
-//! A VM of the host, and its life.
+//! A VM of the host, or a cgroup that a class names, and its life.
 //!
 //! | state | joins a class | leaves its class | is held | is let go of | ends |
 //! |---|---|---|---|---|---|
@@ -13,11 +13,11 @@
 
 use std::time::Instant;
 
-use punctual_linux::vmm::Monitor;
+use punctual_linux::vmm::{Monitor, Role};
 use punctual_model::service::Adjustment;
 use serde::{Deserialize, Serialize};
 
-use crate::sample::Threads;
+use crate::sample::{Sampled, Threads};
 
 /// Where an actor is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,9 +26,9 @@ pub enum State {
     Seen,
     /// It runs and belongs to a class.
     Matched,
-    /// Its vCPUs are under enforcement, as its class says.
+    /// Its vCPUs, or all its threads, are under enforcement, as its class says.
     Held,
-    /// Its process has ended, or runs another program. Nothing about it is kept.
+    /// Its process has ended, runs another program, or left the cgroup. Nothing about it is kept.
     Released,
 }
 
@@ -68,22 +68,54 @@ impl State {
     }
 }
 
-/// A VM of this host, by its monitor's process.
+/// What an actor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A VM.
+    Vm(Monitor),
+    /// A systemd unit: a service or scope, with all its processes.
+    Unit,
+    /// Another cgroup, with all its processes.
+    Cgroup,
+}
+
+impl What {
+    /// A word for it, as JSON shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            What::Vm(_) => "vm",
+            What::Unit => "unit",
+            What::Cgroup => "cgroup",
+        }
+    }
+
+    /// A word for it in a sentence.
+    pub fn word(self) -> &'static str {
+        match self {
+            What::Vm(_) => "VM",
+            What::Unit => "unit",
+            What::Cgroup => "cgroup",
+        }
+    }
+}
+
+/// A VM of this host, by its monitor's process; or a cgroup, by the oldest process in it.
 #[derive(Debug)]
 pub struct Actor {
-    /// The monitor's process.
+    pub what: What,
+    /// The monitor's process, or the oldest one of a cgroup.
     pub process: u32,
     /// When the process started, in clock ticks since boot: with `process`, its identity.
     pub start_ticks: u64,
-    pub monitor: Monitor,
-    /// The VM's name; of a VM without one, the monitor and its process. Two VMs may have the same.
+    /// The VM's name; of a VM without one, the monitor and its process. Two VMs may have the same. That of a
+    /// unit, or the path of another cgroup.
     pub name: String,
     pub uuid: Option<String>,
     /// What libvirt knows of it, if libvirt runs it.
     pub libvirt: Option<Libvirt>,
-    /// The user of the process.
+    /// The user of the process, or of the cgroup's directory.
     pub owner: u32,
-    /// Is the owner one whose VMs are believed to be what they say? Others match no class.
+    /// Is the owner one whose VMs and cgroups are believed to be what they say? Others match no class.
     pub is_trusted: bool,
     /// The systemd unit of the process.
     pub unit: Option<String>,
@@ -128,6 +160,22 @@ pub struct Libvirt {
 impl Actor {
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// Its kind and name, for a sentence.
+    pub fn label(&self) -> String {
+        format!("{} {}", self.what.word(), self.name)
+    }
+
+    /// Does its class give one budget to all its threads together?
+    pub fn is_group(&self) -> bool {
+        !matches!(self.what, What::Vm(_))
+    }
+
+    /// How many budgets of its class it has: one for each vCPU, or one for all threads.
+    pub fn budgets(&self) -> usize {
+        let is_vcpu = |one: &&Sampled| matches!(one.thread.role, Role::Vcpu(_));
+        if self.is_group() { 1 } else { self.threads.list().iter().filter(is_vcpu).count() }
     }
 
     /// The class to which it belongs, by name.

@@ -25,16 +25,21 @@ pub struct Candidate {
     pub class: String,
     /// What it gets instead of what the class gives; possible there.
     pub adjustment: Adjustment,
+    /// How many budgets it has: one for each vCPU, one for a cgroup.
     pub vcpus: u32,
+    /// Is it a cgroup, which has no vCPUs?
+    pub is_group: bool,
 }
 
-/// A vCPU whose budget is not guaranteed.
+/// A vCPU or cgroup whose budget is not guaranteed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unguaranteed {
     pub name: String,
     /// The VM's process; 0 of one that does not run.
     pub process: u32,
-    pub vcpu: u32,
+    /// The vCPU; `None` of a cgroup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpu: Option<u32>,
     /// Would it be guaranteed without the VMs that were asked for?
     pub is_new: bool,
     pub reason: String,
@@ -96,7 +101,8 @@ pub fn choose(
         match own.or_else(|| unguaranteed.iter().find(|one| one.is_new)) {
             Some(one) if !is_guaranteed => {
                 let whose = if one.process == vm.process { "its" } else { one.name.as_str() };
-                let reason = format!("{whose} vCPU {} would not be guaranteed: {}", one.vcpu, one.reason);
+                let what = one.vcpu.map_or_else(|| "budget".into(), |vcpu| format!("vCPU {vcpu}"));
+                let reason = format!("{whose} {what} would not be guaranteed: {}", one.reason);
                 refused.insert(vm.process, reason);
             }
             _ => chosen.push(vm),
@@ -121,7 +127,8 @@ pub fn unguaranteed(config: &ServiceConfig, vms: &[Candidate]) -> Vec<Unguarante
             Verdict::Unknown { why } => why.clone(),
         };
         let (vm, vcpu) = owners[*names.get(name)?];
-        let Candidate { name, process, .. } = &vms[vm];
+        let Candidate { name, process, is_group, .. } = &vms[vm];
+        let vcpu = (!is_group).then_some(vcpu);
         Some(Unguaranteed { name: name.clone(), process: *process, vcpu, is_new: false, reason })
     };
     guarantees.vcpus.iter().filter_map(|vcpu| of_vcpu(&vcpu.name, &vcpu.verdict)).collect()
@@ -176,7 +183,7 @@ mod tests {
 
     fn vm(name: &str, process: u32, class: &str, vcpus: u32) -> Candidate {
         let adjustment = Adjustment::default();
-        Candidate { name: name.into(), process, class: class.into(), adjustment, vcpus }
+        Candidate { name: name.into(), process, class: class.into(), adjustment, vcpus, is_group: false }
     }
 
     const FILE: &str = "\
@@ -201,6 +208,19 @@ mod tests {
         assert!(unguaranteed.iter().all(|one| !one.reason.is_empty()));
         // Best effort takes nothing from anybody.
         assert!(admit(&config, &running, &[vm("more", 0, "rest", 9)]).is_guaranteed);
+    }
+
+    #[test]
+    fn a_unit_has_one_budget_and_no_vcpu() {
+        let config = config(FILE);
+        let unit = |process| Candidate { is_group: true, ..vm("tap.service", process, "relay", 1) };
+        let fits = [vm("r1", 50, "relay", 1), unit(51)];
+        assert_eq!(unguaranteed(&config, &fits), []);
+        let all = [&fits[..], &[unit(52)]].concat();
+        let lost = unguaranteed(&config, &all);
+        assert!(lost.iter().any(|one| one.process == 52 && one.vcpu.is_none()), "{lost:?}");
+        let (_, refused) = choose(&config, &all, &BTreeSet::new());
+        assert!(refused[&52].starts_with("its budget would not be guaranteed: "), "{refused:?}");
     }
 
     #[test]

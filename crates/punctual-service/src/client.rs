@@ -40,11 +40,11 @@ pub enum ClientError {
 fn refusal(name: &str, parameters: &Value) -> String {
     let text = |key: &str| parameters.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     match name.strip_prefix(INTERFACE).and_then(|name| name.strip_prefix('.')) {
-        Some("NoSuchActor") => format!("no VM has the name or process `{}`", text("name")),
+        Some("NoSuchActor") => format!("no VM or unit has the name or process `{}`", text("name")),
         Some("NoSuchClass") => format!("the configuration has no class `{}`", text("name")),
         Some("AmbiguousName") => {
             let processes = parameters.get("processes").cloned().unwrap_or_default();
-            format!("several VMs are called `{}`: give a process of {processes}", text("name"))
+            format!("several VMs or units are called `{}`: give a process of {processes}", text("name"))
         }
         Some("BrokenFile") => {
             format!(
@@ -52,7 +52,7 @@ fn refusal(name: &str, parameters: &Value) -> String {
                 printable_lines(&text("report"))
             )
         }
-        Some("NoClass") => format!("VM `{}` belongs to no class", text("name")),
+        Some("NoClass") => format!("VM or unit `{}` belongs to no class", text("name")),
         Some("NotPossible") => format!("that is not possible: {}", text("reason")),
         Some("NotGuaranteed") => {
             "budgets would not be guaranteed, and the configuration says admission = \"strict\"".into()

@@ -17,6 +17,7 @@ use crate::admission::{self, Candidate, Unguaranteed};
 use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
 use crate::enforcement::Enforcement;
+use crate::groups::Groups;
 use crate::last_good::{LastGood, Start};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     store: Store,
     last_good: LastGood,
     discovery: Discovery,
+    groups: Groups,
     /// Why the configuration was refused when it was read last.
     reload_error: Option<String>,
     /// The files of the configuration.
@@ -88,6 +90,7 @@ impl Core {
             store: Store::new(directory),
             last_good,
             discovery: Discovery::new(proc),
+            groups: Groups::of_machine(),
             reload_error: None,
             files,
             enforcement: Enforcement::default(),
@@ -135,7 +138,7 @@ impl Core {
     pub(crate) fn started(&mut self) {
         let classes = count(self.registry.config().classes.len(), "class");
         let does = if self.enforces() {
-            "keeps VMs of this host under enforcement"
+            "keeps VMs and units of this host under enforcement"
         } else {
             "observes this host and changes nothing"
         };
@@ -150,7 +153,12 @@ impl Core {
     /// For `systemctl status`.
     pub(crate) fn summary(&self) -> String {
         let matched = self.registry.actors().filter(|actor| actor.class().is_some()).count();
-        let vms = count(self.registry.actors().len(), "VM");
+        let (groups, vms): (Vec<&Actor>, Vec<&Actor>) =
+            self.registry.actors().partition(|actor| actor.is_group());
+        let mut vms = count(vms.len(), "VM");
+        if !groups.is_empty() {
+            vms += &format!(" and {}", count(groups.len(), "unit"));
+        }
         let held = self.registry.actors().filter(|actor| actor.state() == State::Held).count();
         let state = match (self.enforces(), &self.enforcement.failure) {
             (false, _) => format!("Observes {vms}, {matched} in a class; changes nothing"),
@@ -221,7 +229,7 @@ impl Core {
                 continue;
             }
             if let Some(actor) = self.registry.get(*process) {
-                let text = format!("VM {} is not held: {reason}", actor.name);
+                let text = format!("{} is not held: {reason}", actor.label());
                 let class = actor.class().map(str::to_owned);
                 let actor = Some((actor.name.clone(), *process));
                 self.entries.push(Entry { kind: Kind::NotHeld, text, actor, class });
@@ -257,7 +265,7 @@ impl Core {
         for event in report.events {
             let actor = event.process.and_then(|process| self.registry.get(process));
             let text = match (actor, event.process) {
-                (Some(actor), _) => format!("VM {} {}", actor.name, event.text),
+                (Some(actor), _) => format!("{} {}", actor.label(), event.text),
                 (None, Some(process)) => format!("process {process} {}", event.text),
                 (None, None) => event.text,
             };
@@ -282,7 +290,18 @@ impl Core {
 
     pub(crate) fn look(&mut self, now: Instant) -> Look {
         let registry = &self.registry;
-        self.discovery.look(now, |process| registry.has(process))
+        self.discovery.look(now, |process| registry.is_vm(process))
+    }
+
+    /// Finds cgroups that classes name. `others` are processes of the service's own that are never held.
+    pub(crate) fn look_for_groups(&mut self, others: &[u32], now: Instant) {
+        let registry = &self.registry;
+        let own = [1, std::process::id()];
+        let is_left_out =
+            |process| own.contains(&process) || others.contains(&process) || registry.is_vm(process);
+        let found = self.groups.look(registry.config(), is_left_out);
+        let entries = self.registry.take_groups(found, now);
+        self.entries.extend(entries);
     }
 
     pub(crate) fn see(&mut self, found: Found, now: Instant) {
@@ -315,8 +334,11 @@ impl Core {
         self.judge();
         let mut warnings: Vec<(Option<(String, u32)>, Warning)> = Vec::new();
         for actor in self.registry.actors() {
-            let of_actor = self.warnings(actor);
-            warnings.extend(of_actor.into_iter().map(|one| (Some((actor.name.clone(), actor.process)), one)));
+            let named = |Warning { kind, text }: Warning| {
+                let text = format!("{}: {text}", actor.label());
+                (Some((actor.name.clone(), actor.process)), Warning { kind, text })
+            };
+            warnings.extend(self.warnings(actor).into_iter().map(named));
         }
         let of_pools = self.host_warnings(&view::pools(&self.registry));
         warnings.extend(of_pools.into_iter().map(|one| (None, one)));
@@ -324,11 +346,7 @@ impl Core {
             let process = actor.as_ref().map_or(0, |(_, process)| *process);
             let is_new = self.warned.insert((process, warning.kind), now).is_none();
             if is_new {
-                let text = match &actor {
-                    Some((name, _)) => format!("VM {name}: {}", warning.text),
-                    None => warning.text,
-                };
-                self.entries.push(Entry { kind: Kind::Warning, text, actor, class: None });
+                self.entries.push(Entry { kind: Kind::Warning, text: warning.text, actor, class: None });
             }
         }
         self.warned.retain(|_, last| now.duration_since(*last) < WARNING_REST);
@@ -380,17 +398,18 @@ impl Core {
     fn wish(&mut self, name: &str, kind: Kind, change: impl FnOnce(&mut Wishes)) -> Result<(), Failure> {
         let actor = self.find(name)?;
         let (process, mut wishes) = (actor.process, actor.wishes);
-        let (name, class) = (actor.name.clone(), actor.class().map(str::to_owned));
+        let (name, label) = (actor.name.clone(), actor.label());
+        let class = actor.class().map(str::to_owned);
         change(&mut wishes);
         if wishes == actor.wishes {
             return Ok(());
         }
         self.registry.wish(process, wishes);
         let text = match kind {
-            Kind::Adjusted => format!("VM {name} is adjusted: {}", view::adjustment(&wishes.adjustment)),
-            Kind::Paused => format!("VM {name} is to be left alone"),
-            Kind::Resumed => format!("VM {name} is to be held again"),
-            _ => format!("VM {name} gets what its class says again"),
+            Kind::Adjusted => format!("{label} is adjusted: {}", view::adjustment(&wishes.adjustment)),
+            Kind::Paused => format!("{label} is to be left alone"),
+            Kind::Resumed => format!("{label} is to be held again"),
+            _ => format!("{label} gets what its class says again"),
         };
         self.entries.push(Entry { kind, text, actor: Some((name, process)), class });
         self.save_wishes();
@@ -409,7 +428,10 @@ impl Core {
     /// What the operator should know of an actor.
     fn warnings(&self, actor: &Actor) -> Vec<Warning> {
         let of_actor = self.judged.1.iter().filter(|one| one.process == actor.process);
-        let text = |one: &Unguaranteed| format!("vCPU {}: not guaranteed: {}", one.vcpu, one.reason);
+        let text = |one: &Unguaranteed| {
+            let which = one.vcpu.map_or_else(String::new, |vcpu| format!("vCPU {vcpu}: "));
+            format!("{which}not guaranteed: {}", one.reason)
+        };
         let lost = of_actor.map(|one| Warning { kind: "admission".into(), text: text(one) });
         view::warnings(&self.registry, actor).into_iter().chain(lost).collect()
     }
@@ -420,7 +442,8 @@ impl Core {
         view.warnings = self.warnings(actor);
         let refused = self.chosen.refused.get(&actor.process);
         let paused = (actor.is_paused() && actor.class().is_some()).then(|| PAUSED.to_owned());
-        let reason = paused.or(view.not_held).or_else(|| refused.cloned());
+        let observed = (actor.is_group() && actor.class().is_some()).then(|| ONLY_OBSERVED.to_owned());
+        let reason = paused.or(observed).or(view.not_held).or_else(|| refused.cloned());
         view.not_held = reason.filter(|_| self.enforces());
         view
     }
@@ -458,6 +481,8 @@ impl Core {
     }
 }
 
+/// Why a unit is not held.
+const ONLY_OBSERVED: &str = "units are observed only";
 /// Why a VM is not held that is to be left alone.
 const PAUSED: &str = "it is paused; `punctual resume` lets it be held again";
 
@@ -541,6 +566,7 @@ impl Answers for Core {
             class: class.to_owned(),
             adjustment: Adjustment::default(),
             vcpus,
+            is_group: false,
         };
         let more = vec![one; count as usize];
         Ok(json!(admission::admit(config, &self.registry.candidates(), &more)))

@@ -51,6 +51,13 @@ impl Link {
         self.connection.is_some()
     }
 
+    /// The enforcing process, while it is connected.
+    pub(crate) fn process(&self) -> Option<u32> {
+        let connection = self.connection.as_ref()?;
+        let peer = rustix::net::sockopt::socket_peercred(connection).ok()?;
+        u32::try_from(peer.pid.as_raw_pid()).ok()
+    }
+
     /// Is it connected, or about to try?
     pub(crate) fn is_ready(&self, now: Instant) -> bool {
         self.is_connected() || now >= self.next_try

@@ -1,9 +1,10 @@
-//! The service of a host: which VMs run on it, to which class each belongs, what their threads run and wait.
+//! The service of a host: which VMs run on it, to which class each belongs, what their threads run and wait;
+//! and the same for systemd units and other cgroups that a class names.
 //!
 //! [`service::Service`] is the loop: one thread, one epoll. It owns the [`registry::Registry`] of actors,
-//! [`discovery`] finds their processes, [`sample`] reads their threads, [`varlink`] answers other programs,
-//! and [`log`] and [`notify`] talk to systemd. [`client`] is the other end of the socket. [`mod@topology`]
-//! reads the machine.
+//! [`discovery`] finds the processes of VMs, [`groups`] finds cgroups, [`sample`] reads their threads,
+//! [`varlink`] answers other programs, and [`log`] and [`notify`] talk to systemd. [`client`] is the other
+//! end of the socket. [`mod@topology`] reads the machine.
 //!
 //! It runs no policy and changes nothing on the host. Where the configuration asks for enforcement, it tells
 //! another process (`punctual-hold`) what is to be held (`enforcement.rs`), which goes on when this one ends.
@@ -22,6 +23,7 @@ mod core;
 mod descriptors;
 pub mod discovery;
 mod enforcement;
+pub mod groups;
 pub mod hook;
 mod last_good;
 pub mod libvirt;

@@ -3,7 +3,10 @@
 
 use std::fmt::Write as _;
 
-use crate::view::{ActorView, HostView, PoolView};
+use crate::view::{ActorView, HostView, PoolView, TASK, VM};
+
+/// The label `vcpu` of a unit, whose threads have one budget together.
+const ALL: &str = "all";
 
 /// A metric with its samples.
 struct Family {
@@ -123,7 +126,7 @@ fn of_host(host: &HostView) -> Vec<Family> {
 }
 
 fn of_vms(host: &HostView, actors: &[ActorView]) -> Vec<Family> {
-    let mut info = Family::info("punctual_actor", "A VM: its class, pool and state.");
+    let mut info = Family::info("punctual_actor", "A VM or unit: its class, pool and state.");
     let mut run = Family::counter("punctual_vcpu_run_seconds", "Time that a vCPU ran.");
     let mut wait =
         Family::counter("punctual_vcpu_ready_seconds", "Time that a vCPU was ready and had no processor.");
@@ -150,6 +153,10 @@ fn of_vms(host: &HostView, actors: &[ActorView]) -> Vec<Family> {
         let class = actor.class.as_deref().unwrap_or_default();
         let pool = actor.pool.as_deref().unwrap_or_default();
         info.add(&[domain, ("class", class), ("pool", pool), ("state", &actor.state)], 1.0);
+        if let Some(all) = actor.roles.iter().find(|role| role.role == TASK) {
+            run.add(&[domain, ("vcpu", ALL)], seconds(all.run_ns));
+            wait.add(&[domain, ("vcpu", ALL)], seconds(all.wait_ns));
+        }
         for thread in &actor.threads {
             if let Some(vcpu) = thread.vcpu {
                 let vcpu = vcpu.to_string();
@@ -159,7 +166,7 @@ fn of_vms(host: &HostView, actors: &[ActorView]) -> Vec<Family> {
         }
         let known = host.classes.iter().find(|known| Some(&known.name) == actor.class.as_ref());
         for held in &actor.budgets {
-            let vcpu = held.number.to_string();
+            let vcpu = if actor.kind == VM { held.number.to_string() } else { ALL.into() };
             let labels = [domain, ("vcpu", vcpu.as_str())];
             let times = known.and_then(|class| class.budget_ns.zip(class.period_ns));
             if let Some((budget_ns, period_ns)) = times {
@@ -171,7 +178,7 @@ fn of_vms(host: &HostView, actors: &[ActorView]) -> Vec<Family> {
             }
             exhausted.add(&labels, held.exhausted as f64);
         }
-        for role in actor.roles.iter().filter(|role| role.role != "vcpu") {
+        for role in actor.roles.iter().filter(|role| role.role != "vcpu" && role.role != TASK) {
             helpers.add(&[domain, ("role", &role.role)], seconds(role.run_ns));
         }
         let lost = actor.warnings.iter().filter(|warning| warning.kind == "admission").count();

@@ -14,10 +14,11 @@ use punctual_linux::vmm::{self, Monitor, Role, VmProcess};
 use punctual_model::service::{Adjustment, ServiceConfig};
 use punctual_sched::UnitParams;
 
-use crate::actor::{Actor, State, Step, Wishes};
+use crate::actor::{Actor, State, Step, What, Wishes};
 use crate::admission::Candidate;
 use crate::classes;
 use crate::discovery::{Found, unit_of};
+use crate::groups::{FoundGroup, home};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
 use crate::sample::{Sampled, Threads};
@@ -143,21 +144,90 @@ impl Registry {
         let Some(start_ticks) = self.start_ticks(process) else { return Vec::new() };
         let mut entries = Vec::new();
         match self.actors.get(&process) {
-            Some(known) if known.start_ticks == start_ticks => return entries,
-            // Another process has its id.
-            Some(_) => entries.extend(self.release(process)),
-            None => {}
+            Some(known) if known.start_ticks != start_ticks => {
+                // Another process has its id.
+                entries.extend(self.release(process));
+            }
+            Some(known) if !known.is_group() => return entries,
+            Some(_) | None => {}
         }
         let Some(actor) = self.actor(found, start_ticks, now) else { return entries };
-        let (process_name, monitor) = ((actor.name.clone(), process), actor.monitor.name());
+        // Its cgroup is not an actor beside it.
+        let around = |group: &&Actor| group.is_group() && group.threads.processes().any(|one| one == process);
+        let around: Vec<u32> = self.actors.values().filter(around).map(|group| group.process).collect();
+        entries.extend(around.into_iter().filter_map(|group| self.end(group, "it runs a VM")));
+        entries.extend(self.insert(actor));
+        entries
+    }
+
+    /// Adds an actor that is new.
+    fn insert(&mut self, actor: Actor) -> Vec<Entry> {
+        let process = actor.process;
+        let monitor = match actor.what {
+            What::Vm(monitor) => monitor.name().to_owned(),
+            What::Unit | What::Cgroup => match actor.threads.processes().len() {
+                1 => "alone".into(),
+                count => format!("and {} more", count.saturating_sub(1)),
+            },
+        };
         let whose = if actor.is_trusted { String::new() } else { format!(", of user {}", actor.owner) };
-        let text = format!("VM {} is seen: process {process} ({monitor}{whose})", actor.name);
-        entries.push(Entry { kind: Kind::Seen, text, actor: Some(process_name), class: None });
+        let text = format!("{} is seen: process {process} ({monitor}{whose})", actor.label());
+        let seen = Some((actor.name.clone(), process));
+        let mut entries = vec![Entry { kind: Kind::Seen, text, actor: seen, class: None }];
         self.seen += 1;
         self.has_changed = true;
         self.actors.insert(process, actor);
         entries.extend(self.match_one(process));
         entries
+    }
+
+    /// Is it a process that no cgroup which is an actor may have in it: that of a VM?
+    pub fn is_vm(&self, process: u32) -> bool {
+        self.actors.get(&process).is_some_and(|actor| !actor.is_group())
+    }
+
+    /// Takes the cgroups that there are. Those that were there before and are not any more are released; so
+    /// is one whose oldest process is another one now, which is seen again with that.
+    pub fn take_groups(&mut self, found: Vec<FoundGroup>, now: Instant) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let is_left = |actor: &Actor| {
+            let is_same = |group: &&FoundGroup| actor.cgroup.as_deref() == Some(group.path.as_str());
+            let has_oldest = |group: &FoundGroup| group.processes.contains(&actor.process);
+            !found.iter().find(is_same).is_some_and(has_oldest)
+                || self.start_ticks(actor.process) != Some(actor.start_ticks)
+        };
+        let groups = self.actors.values().filter(|actor| actor.is_group());
+        let left: Vec<u32> = groups.filter(|actor| is_left(actor)).map(|actor| actor.process).collect();
+        for process in left {
+            entries.extend(self.end(process, "its oldest process has ended or left it"));
+        }
+        for group in found {
+            let is_same =
+                |actor: &&mut Actor| actor.is_group() && actor.cgroup.as_deref() == Some(group.path.as_str());
+            match self.actors.values_mut().find(is_same) {
+                Some(known) => known.threads.set_processes(&self.proc, &group.processes),
+                None => entries.extend(self.see_group(group, now)),
+            }
+        }
+        entries
+    }
+
+    fn see_group(&mut self, group: FoundGroup, now: Instant) -> Vec<Entry> {
+        let FoundGroup { path, unit, owner, processes } = group;
+        let started = processes.iter().filter_map(|&process| Some((self.start_ticks(process)?, process)));
+        let Some((start_ticks, process)) = started.min() else { return Vec::new() };
+        // A process of a VM is not known yet, or it has left its cgroup meanwhile.
+        if self.actors.contains_key(&process) {
+            return Vec::new();
+        }
+        let what = if unit.is_some() { What::Unit } else { What::Cgroup };
+        let name: String = unit.as_ref().unwrap_or(&path).chars().take(NAME_MAX).collect();
+        let threads = Threads::of_group(&self.proc, &processes);
+        let mut actor = self.new_actor(what, (process, start_ticks), name, threads, now);
+        actor.owner = owner;
+        actor.is_trusted = self.owners.contains(&owner);
+        (actor.unit, actor.cgroup) = (unit, Some(path));
+        self.insert(actor)
     }
 
     /// Takes what libvirt writes about a VM that it runs. The command line of the process must have the VM's
@@ -197,12 +267,16 @@ impl Registry {
 
     /// An actor has ended. One that is not known changes nothing.
     pub fn release(&mut self, process: u32) -> Option<Entry> {
+        self.end(process, &format!("process {process} has ended"))
+    }
+
+    fn end(&mut self, process: u32, why: &str) -> Option<Entry> {
         let mut actor = self.actors.remove(&process)?;
         actor.step(Step::End);
         debug_assert_eq!(actor.state(), State::Released, "an actor that has ended");
         self.released += 1;
         self.has_changed = true;
-        let text = format!("VM {} is released: process {process} has ended", actor.name);
+        let text = format!("{} is released: {why}", actor.label());
         Some(Entry { kind: Kind::Released, text, actor: Some((actor.name, process)), class: actor.class })
     }
 
@@ -212,7 +286,7 @@ impl Registry {
         let mut has_changed = std::mem::take(&mut self.has_changed);
         for (&process, actor) in &mut self.actors {
             if actor.class.is_some() {
-                actor.threads.refresh(&self.proc, process, vhost(process), now);
+                actor.threads.refresh(&self.proc, vhost(process), now);
             }
             has_changed |= actor.threads.take_changed();
         }
@@ -230,6 +304,10 @@ impl Registry {
             _ => None,
         };
         let wanted = |actor: &Actor| {
+            // Units are only observed.
+            if actor.is_group() {
+                return None;
+            }
             let class = actor.class().filter(has_pool).filter(|_| !actor.is_paused())?;
             let adjustment = self.params(actor)?.1;
             let mut vcpus: Vec<WantedVcpu> = actor.threads.list().iter().filter_map(vcpu).collect();
@@ -248,10 +326,9 @@ impl Registry {
         let candidate = |actor: &Actor| {
             let class = actor.class().filter(|_| !actor.is_paused())?.to_owned();
             let adjustment = self.params(actor)?.1;
-            let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
-            let vcpus = u32::try_from(vcpus.count()).unwrap_or(u32::MAX);
-            let (name, process) = (actor.name.clone(), actor.process);
-            Some(Candidate { name, process, class, adjustment, vcpus })
+            let vcpus = u32::try_from(actor.budgets()).unwrap_or(u32::MAX);
+            let (name, process, is_group) = (actor.name.clone(), actor.process, actor.is_group());
+            Some(Candidate { name, process, class, adjustment, vcpus, is_group })
         };
         self.actors.values().filter_map(candidate).collect()
     }
@@ -269,7 +346,7 @@ impl Registry {
     /// Reads the counters of all threads. `vhost` has the workers of a process that are kernel threads.
     pub fn sample<'v>(&mut self, now: Instant, vhost: impl Fn(u32) -> &'v [u32]) {
         for (&process, actor) in &mut self.actors {
-            actor.threads.sample(&self.proc, process, vhost(process), now);
+            actor.threads.sample(&self.proc, vhost(process), now);
         }
     }
 
@@ -286,10 +363,10 @@ impl Registry {
         let before = std::mem::replace(&mut actor.class, class.clone());
         actor.step(if class.is_some() { Step::Join } else { Step::Leave });
         let (kind, text) = match (&class, &before) {
-            (Some(class), _) => (Kind::Matched, format!("VM {} belongs to class {class}", actor.name)),
+            (Some(class), _) => (Kind::Matched, format!("{} belongs to class {class}", actor.label())),
             (None, before) => {
                 let before = before.as_deref().unwrap_or_default();
-                (Kind::Unmatched, format!("VM {} left class {before}: no class fits", actor.name))
+                (Kind::Unmatched, format!("{} left class {before}: no class fits", actor.label()))
             }
         };
         Some(Entry { kind, text, actor: Some((actor.name.clone(), process)), class: class.or(before) })
@@ -300,29 +377,50 @@ impl Registry {
         let directory = self.proc.join(process.to_string());
         let owner = fs::metadata(&directory).ok()?.uid();
         let cgroup = fs::read_to_string(directory.join("cgroup")).unwrap_or_default();
-        let identity = i32::try_from(process).ok().map(|id| Identity { id, start_ticks });
-        let kept = self.kept.iter().find(|(of, _)| Some(*of) == identity);
         let name = vm.name.unwrap_or_else(|| format!("{}-{process}", vm.monitor.name()));
-        let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (name, threads) = (name.chars().take(NAME_MAX).collect(), Threads::of(&self.proc, process));
+        let actor = self.new_actor(What::Vm(vm.monitor), (process, start_ticks), name, threads, now);
         Some(Actor {
-            process,
-            start_ticks,
-            monitor: vm.monitor,
-            name: name.chars().take(NAME_MAX).collect(),
             uuid: vm.uuid,
-            libvirt: None,
             owner,
             is_trusted: self.owners.contains(&owner),
             unit: unit_of(&cgroup),
-            cgroup: cgroup::parse_group(&cgroup).map(str::to_owned),
+            cgroup: cgroup::parse_group(&cgroup).map(|path| home(path).to_owned()),
+            ..actor
+        })
+    }
+
+    /// An actor of which no more is known than this: its process and when that started, its name and threads.
+    fn new_actor(
+        &self,
+        what: What,
+        (process, start_ticks): (u32, u64),
+        name: String,
+        threads: Threads,
+        now: Instant,
+    ) -> Actor {
+        let identity = i32::try_from(process).ok().map(|id| Identity { id, start_ticks });
+        let kept = self.kept.iter().find(|(of, _)| Some(*of) == identity);
+        let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Actor {
+            what,
+            process,
+            start_ticks,
+            name,
+            uuid: None,
+            libvirt: None,
+            owner: 0,
+            is_trusted: false,
+            unit: None,
+            cgroup: None,
             seen: now,
             seen_realtime_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
-            threads: Threads::of(&self.proc, process),
+            threads,
             state: State::Seen,
             class: None,
             other_classes: Vec::new(),
             wishes: kept.map(|(_, wishes)| *wishes).unwrap_or_default(),
-        })
+        }
     }
 
     fn start_ticks(&self, process: u32) -> Option<u64> {
@@ -422,6 +520,63 @@ mod tests {
         assert_eq!(host.libvirt(50, "web", Some("other")), [Kind::Unmatched]);
         assert_eq!(host.registry.get(50).map(Actor::state), Some(State::Seen));
         assert_eq!(host.libvirt(50, "another", None), [], "the file is older than the process");
+    }
+
+    fn group(path: &str, owner: u32, processes: &[u32]) -> FoundGroup {
+        let unit = crate::groups::unit_at(path).map(str::to_owned);
+        FoundGroup { path: path.into(), unit, owner, processes: processes.to_vec() }
+    }
+
+    const UNITS: &str = "[class.tap]\nmatch = [{ unit = 'tap.service' }, { cgroup = '/pods/*' }]\n";
+
+    #[test]
+    fn a_unit_is_seen_by_its_oldest_process_and_again_when_that_ends() {
+        let mut host = Host::trusting(UNITS);
+        let me = host.registry.owners()[0];
+        for (process, start) in [(50, 9), (51, 8), (52, 10)] {
+            host.process(process, "x", start);
+        }
+        let look = |host: &mut Host, processes: &[u32]| {
+            let found = match processes {
+                [] => Vec::new(),
+                some => vec![group("/system.slice/tap.service", me, some)],
+            };
+            kinds(&host.registry.take_groups(found, Instant::now()))
+        };
+        assert_eq!(look(&mut host, &[50, 51]), [Kind::Seen, Kind::Matched]);
+        assert_eq!(look(&mut host, &[50, 51]), []);
+        let actor = host.registry.get(51).expect("the oldest");
+        assert_eq!((actor.name.as_str(), actor.what, actor.budgets()), ("tap.service", What::Unit, 1));
+        assert_eq!(look(&mut host, &[51, 52]), [], "others come and go");
+        let processes: Vec<u32> = host.registry.get(51).expect("there").threads.processes().collect();
+        assert_eq!(processes, [51, 52]);
+        assert_eq!(look(&mut host, &[52]), [Kind::Released, Kind::Seen, Kind::Matched]);
+        assert_eq!(look(&mut host, &[]), [Kind::Released]);
+        assert_eq!(host.registry.candidates(), []);
+    }
+
+    #[test]
+    fn a_unit_with_a_vm_is_no_actor_beside_it() {
+        let mut host = Host::trusting(UNITS);
+        let me = host.registry.owners()[0];
+        let vm = host.process(50, "a", 7);
+        let found = || vec![group("/pods/a", me, &[50])];
+        assert_eq!(kinds(&host.registry.take_groups(found(), Instant::now())), [Kind::Seen, Kind::Matched]);
+        assert_eq!(host.registry.candidates().len(), 1);
+        assert!(!host.registry.is_vm(50));
+        // What was forked has executed the monitor.
+        assert_eq!(host.see(vm), [Kind::Released, Kind::Seen]);
+        assert!(host.registry.is_vm(50));
+    }
+
+    #[test]
+    fn a_cgroup_of_any_user_belongs_to_no_class() {
+        let mut host = Host::trusting(UNITS);
+        host.process(50, "x", 7);
+        let other = host.registry.owners()[0] + 1;
+        let found = vec![group("/pods/a", other, &[50])];
+        assert_eq!(kinds(&host.registry.take_groups(found, Instant::now())), [Kind::Seen]);
+        assert_eq!(host.class(50), None);
     }
 
     #[test]

@@ -94,8 +94,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Reads the configuration, makes the sockets, and finds the VMs that run. It blocks SIGHUP, SIGTERM and
-    /// SIGINT in this thread.
+    /// Reads the configuration, makes the sockets, and finds the VMs and units that run. It blocks SIGHUP,
+    /// SIGTERM and SIGINT in this thread.
     ///
     /// # Errors
     /// The configuration is broken and none before was valid, another service runs, or the sockets cannot be
@@ -271,7 +271,7 @@ impl Service {
         }
     }
 
-    /// Finds VMs that started.
+    /// Finds VMs that started, and cgroups.
     fn look(&mut self, now: Instant) {
         let look = self.core.look(now);
         for process in look.lost {
@@ -282,6 +282,12 @@ impl Service {
             self.core.see(Found { process, vm }, now);
             self.hold(process);
         }
+        // After the VMs, whose cgroups are theirs.
+        let enforcer: Vec<u32> = self.link.process().into_iter().collect();
+        self.core.look_for_groups(&enforcer, now);
+        let groups = self.core.registry.actors().filter(|actor| actor.is_group());
+        let groups: Vec<u32> = groups.map(|actor| actor.process).collect();
+        groups.into_iter().for_each(|process| self.hold(process));
     }
 
     fn take_libvirt(&mut self, running: libvirt::Running) {

@@ -11,12 +11,12 @@ use punctual_model::service::{Adjustment, Class, ServiceConfig};
 use punctual_sched::{Duration, UnitParams};
 use serde::{Deserialize, Serialize};
 
-use crate::actor::{Actor, State};
+use crate::actor::{Actor, State, What};
 use crate::log::Entry;
 use crate::registry::Registry;
 use crate::sample::{Sampled, share};
 
-/// A thread of a VM.
+/// A thread of a VM or a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
     pub tid: u32,
@@ -40,7 +40,7 @@ pub struct Thread {
     pub wait_share: Option<f64>,
 }
 
-/// All threads of a VM with one role, those that have ended included.
+/// All threads of a VM or a unit with one role, those that have ended included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoleTotal {
     pub role: String,
@@ -57,18 +57,27 @@ pub struct Warning {
     pub text: String,
 }
 
-/// A VM.
+/// A VM, or a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActorView {
+    /// `vm`, `unit`, or `cgroup`.
+    pub kind: String,
     pub name: String,
+    /// The VM's; the oldest one of a unit.
     pub process: u32,
-    pub monitor: String,
+    /// How many processes it has.
+    pub processes: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     pub is_libvirt: bool,
     pub owner: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The path of its cgroup below the root of version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
     pub state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
@@ -106,7 +115,7 @@ pub struct ClassView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     pub best_effort: bool,
-    /// VMs that belong to it now.
+    /// VMs and units that belong to it now.
     pub actors: usize,
 }
 
@@ -195,13 +204,19 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
         RoleTotal { role: role.into(), threads, run_ns: total.ran.as_ns(), wait_ns: total.waited.as_ns() }
     });
     ActorView {
+        kind: actor.what.name().into(),
         name: actor.name.clone(),
         process: actor.process,
-        monitor: actor.monitor.name().into(),
+        processes: actor.threads.processes().len(),
+        monitor: match actor.what {
+            What::Vm(monitor) => Some(monitor.name().into()),
+            What::Unit | What::Cgroup => None,
+        },
         uuid: actor.uuid.clone(),
         is_libvirt: actor.libvirt.is_some(),
         owner: actor.owner,
         unit: actor.unit.clone(),
+        cgroup: actor.cgroup.clone(),
         state: actor.state().name().into(),
         class: actor.class().map(Into::into),
         pool: class.and_then(|class| pool_name(registry.config(), class)),
@@ -217,7 +232,11 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
 }
 
 /// Roles in the order in which they are shown.
-pub const ROLES: [&str; 6] = ["vcpu", "main-loop", "io", "vhost", "rcu", "other"];
+pub const ROLES: [&str; 7] = ["vcpu", "main-loop", "io", "vhost", "rcu", "other", TASK];
+/// The kind of a VM.
+pub const VM: &str = "vm";
+/// The role of each thread of a unit.
+pub const TASK: &str = "task";
 
 fn thread(proc: &Path, one: &Sampled, interval: std::time::Duration) -> Thread {
     let tid = one.thread.tid;
@@ -271,8 +290,12 @@ pub fn warnings(registry: &Registry, actor: &Actor) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |kind: &str, text: String| warnings.push(Warning { kind: kind.into(), text });
     if !actor.is_trusted {
-        let text =
-            format!("its process is user {}'s, who runs no VMs for the machine: no class fits", actor.owner);
+        let owner = actor.owner;
+        let text = if actor.is_group() {
+            format!("its cgroup is user {owner}'s, who may give cgroups any name: no class fits")
+        } else {
+            format!("its process is user {owner}'s, who runs no VMs for the machine: no class fits")
+        };
         warn("owner", text);
     }
     if let Some(libvirt) = &actor.libvirt {
@@ -293,7 +316,14 @@ pub fn warnings(registry: &Registry, actor: &Actor) -> Vec<Warning> {
     // One that is held runs no more than its budget, and one that is left alone may.
     let is_free = actor.state() == State::Held || actor.is_paused();
     let given = registry.params(actor).and_then(|(params, _)| share_of(&params));
-    if let Some(given) = given.filter(|_| !is_free) {
+    if let Some(given) = given.filter(|_| !is_free && actor.is_group()) {
+        let averages = actor.threads.list().iter().filter_map(|one| one.average);
+        let average: f64 = averages.sum();
+        if average > given {
+            let [average, given] = [average, given].map(|share| share * 100.0);
+            warn("budget", format!("it runs {average:.1} % of a processor, its budget is {given:.1} %"));
+        }
+    } else if let Some(given) = given.filter(|_| !is_free) {
         for one in actor.threads.list() {
             if let (Role::Vcpu(number), Some(average)) = (one.thread.role, one.average)
                 && average > given
@@ -308,7 +338,7 @@ pub fn warnings(registry: &Registry, actor: &Actor) -> Vec<Warning> {
     warnings
 }
 
-/// Classes with how many VMs they have.
+/// Classes with how many VMs and units they have.
 pub fn classes(registry: &Registry) -> Vec<ClassView> {
     let count = |name: &str| registry.actors().filter(|actor| actor.class() == Some(name)).count();
     let config = registry.config();
@@ -333,9 +363,8 @@ pub fn pools(registry: &Registry) -> Vec<PoolView> {
             if pool.0 != index {
                 return None;
             }
-            let vcpus = actor.threads.list().iter().filter(|one| matches!(one.thread.role, Role::Vcpu(_)));
             let (params, _) = registry.params(actor)?;
-            Some(share_of(&params)? * vcpus.count() as f64)
+            Some(share_of(&params)? * actor.budgets() as f64)
         };
         registry.actors().filter_map(of_actor).fold(0.0, |sum, asked| sum + asked)
     };

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use punctual_linux::os::cgroup;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -244,12 +245,80 @@ fn a_vm_is_seen_matched_sampled_and_released() {
     wait("it is released", || actor(&service.json(), "punctual-relay-1").is_null());
     let unknown = service.status(&["punctual-relay-1"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no VM has the name or process"));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no VM or unit has the name or process"));
     let log = service.end();
     for line in
         ["is seen: process", "belongs to class relay", "VM punctual-relay-1: vCPU 3 runs", "is released"]
     {
         assert!(log.contains(line), "{line} is missing in:\n{log}");
+    }
+}
+
+/// A cgroup where systemd would make that of a unit, for this test alone.
+struct Unit(PathBuf);
+
+impl Unit {
+    /// `None` where this machine permits none.
+    fn make(name: &str) -> Option<Unit> {
+        let slice = format!("s{}.slice", std::process::id());
+        let made = cgroup::mount().map(|mount| mount.join(slice).join(name));
+        let made = made.ok().filter(|directory| fs::create_dir_all(directory).is_ok());
+        if made.is_none() {
+            let line = "skipped: no cgroup of version 2 can be made";
+            assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
+            eprintln!("{line}");
+        }
+        made.map(Unit)
+    }
+
+    fn program(&self, script: &str) -> Killed {
+        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn();
+        let child = Killed(child.expect("it starts"));
+        fs::write(self.0.join("cgroup.procs"), child.0.id().to_string()).expect("moved");
+        child
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+        let _ = self.0.parent().map(fs::remove_dir);
+    }
+}
+
+#[test]
+fn a_unit_that_a_class_names_is_observed_with_all_its_processes() {
+    let name = "punctual-tap.service";
+    let Some(unit) = Unit::make(name) else { return };
+    let spins = unit.program("while :; do :; done");
+    let class = format!("[class.tap]\nmatch = [{{ unit = '{name}' }}]\nbudget = '100us'\nperiod = '10ms'\n");
+    let service = Service::start(&(CLASSES.to_owned() + &class));
+    let waits = unit.program("read x");
+    let seen = service.vm(name, |unit| unit["processes"] == 2 && unit["warnings"] != json!([]));
+    let known = (&seen["kind"], &seen["class"], &seen["state"], &seen["process"]);
+    assert_eq!(known, (&json!("unit"), &json!("tap"), &json!("matched"), &json!(spins.0.id())), "{seen}");
+    assert_eq!(seen["warnings"][0]["kind"], "budget", "it spins");
+    assert!(seen["cgroup"].as_str().is_some_and(|path| path.ends_with(name)), "{seen}");
+    let screen = String::from_utf8(service.status(&[]).stdout).expect("text");
+    let row = screen.lines().find(|line| line.starts_with(name)).expect("a row");
+    assert_eq!(row.split_whitespace().nth(1), Some("tap"), "{screen}");
+    let metrics = String::from_utf8(service.status(&["--metrics"]).stdout).expect("text");
+    let series = format!("punctual_vcpu_run_seconds_total{{domain=\"{name}\",vcpu=\"all\"}}");
+    assert!(metrics.contains(&series), "{metrics}");
+    drop(spins);
+    service.vm(name, |unit| unit["process"] == waits.0.id());
+    drop(waits);
+    wait("it is released", || actor(&service.json(), name).is_null());
+    // Without a class that names it, it is not looked for.
+    let _spins = unit.program("read x");
+    service.vm(name, |unit| unit["state"] == "matched");
+    fs::write(service.path("etc/host.toml"), CLASSES).expect("written");
+    service.signal(Signal::HUP);
+    wait("it is left alone", || actor(&service.json(), name).is_null());
+    let log = service.end();
+    let label = format!("unit {name}");
+    for what in ["is seen: process", "belongs to class tap", "runs", "is released"] {
+        assert!(log.lines().any(|line| line.contains(&label) && line.contains(what)), "{what}:\n{log}");
     }
 }
 
@@ -350,8 +419,8 @@ fn a_vm_is_adjusted_as_far_as_its_class_and_the_others_allow() {
     let seen = service.vm("punctual-relay-a", |_| true);
     assert_eq!(seen["adjustment"], json!({ "budget_ns": 300_000, "priority": 4 }), "{seen}");
     for (args, expected) in [
-        (["punctual-none", "--budget", "1ms"], "no VM has the name or process `punctual-none`"),
-        (["punctual-other-a", "--budget", "1ms"], "VM `punctual-other-a` belongs to no class"),
+        (["punctual-none", "--budget", "1ms"], "no VM or unit has the name or process `punctual-none`"),
+        (["punctual-other-a", "--budget", "1ms"], "VM or unit `punctual-other-a` belongs to no class"),
         (["punctual-relay-a", "--budget", "11ms"], "the budget, 11ms, is more than the period, 10ms"),
         (["punctual-relay-a", "--budget", "9.95ms"], "budgets would not be guaranteed"),
     ] {

@@ -71,9 +71,11 @@ pub(super) fn answer(Admission { is_guaranteed, unguaranteed }: &Admission, yes:
 fn line(one: &Unguaranteed) -> String {
     let who = match one.process {
         0 => format!("a new VM of class {}", one.name),
+        process if one.vcpu.is_none() => format!("unit {} (process {process})", one.name),
         process => format!("VM {} (process {process})", one.name),
     };
-    wrapped("  ", "    ", &printable(&format!("{who}, vCPU {}: {}", one.vcpu, one.reason)))
+    let which = one.vcpu.map_or_else(String::new, |vcpu| format!(", vCPU {vcpu}"));
+    wrapped("  ", "    ", &printable(&format!("{who}{which}: {}", one.reason)))
 }
 
 #[cfg(test)]
@@ -85,16 +87,18 @@ mod tests {
         let one = |name: &str, process, is_new| Unguaranteed {
             name: name.into(),
             process,
-            vcpu: 0,
+            vcpu: Some(0),
             is_new,
             reason: "too much".into(),
         };
-        let unguaranteed = vec![one("relay", 0, true), one("plc\u{1b}", 7, false)];
+        let unit = Unguaranteed { vcpu: None, ..one("tap.service", 8, false) };
+        let unguaranteed = vec![one("relay", 0, true), one("plc\u{1b}", 7, false), unit];
         let shown = answer(&Admission { is_guaranteed: false, unguaranteed }, "yes\n", "no\n");
         assert_eq!(
             shown,
             "no\n  a new VM of class relay, vCPU 0: too much\n\
-             not guaranteed already:\n  VM plc\\u{1b} (process 7), vCPU 0: too much\n"
+             not guaranteed already:\n  VM plc\\u{1b} (process 7), vCPU 0: too much\n  \
+             unit tap.service (process 8): too much\n"
         );
         let all = Admission { is_guaranteed: true, unguaranteed: Vec::new() };
         assert_eq!(answer(&all, "yes\n", "no\n"), "yes\n");

@@ -17,13 +17,14 @@ use super::error::Error;
 use super::exit;
 use super::output::{Ui, wrapped};
 
-/// Show the VMs that the service sees: class, threads, processors, run and wait times, budgets, warnings.
+/// Show the VMs and units that the service sees: class, threads, processors, run and wait times, budgets,
+/// warnings.
 ///
 /// "run" is the share of a processor that a VM's vCPUs, or its helper threads, ran in the last second, all
 /// together; "wait" is the share of the time for which they were ready and had no processor. "delivered" is
-/// the share of periods in which the vCPUs of a VM that is held got their budgets, or did not want them. With
-/// the name or process of a VM, each of its threads is shown. Needs a running `punctual serve`, and root or
-/// the group `punctual`.
+/// the share of periods in which the vCPUs of a VM that is held got their budgets, or did not want them. The
+/// same for the threads of a unit. With the name or process of a VM or unit, each of its threads is shown.
+/// Needs a running `punctual serve`, and root or the group `punctual`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual status\n  \
@@ -31,7 +32,7 @@ use super::output::{Ui, wrapped};
     punctual status --metrics > /var/lib/prometheus/node-exporter/punctual.prom\n  \
     punctual status --json | jq '.actors[] | select(.class == null) | .name'")]
 pub(super) struct Args {
-    /// Show this VM, by its name or process.
+    /// Show this VM or unit, by its name or process.
     #[arg(value_name = "VM")]
     vm: Option<String>,
     /// The directory that `punctual serve --run` names.
@@ -87,12 +88,18 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 
 /// The whole host.
 fn all(Status { host, actors }: &Status) -> String {
+    let (vms, units): (Vec<&ActorView>, Vec<&ActorView>) =
+        actors.iter().partition(|actor| actor.kind == view::VM);
+    let mut observed = count(vms.len(), "VM");
+    if !units.is_empty() {
+        observed += &format!(" and {}", count(units.len(), "unit"));
+    }
     let does = match host.mode.as_str() {
         "enforce" => {
             let held = actors.iter().filter(|actor| actor.state == HELD).count();
-            format!("observes {} and holds {} of them", count(actors.len(), "VM"), fmt_count(held as u64))
+            format!("observes {observed} and holds {} of them", fmt_count(held as u64))
         }
-        _ => format!("observes {} and changes nothing", count(actors.len(), "VM")),
+        _ => format!("observes {observed} and changes nothing"),
     };
     let (version, processors) = (printable(&host.version), count(host.processors, "processor"));
     let mut out = format!("punctual {version} on {processors} {does}\n");
@@ -110,24 +117,36 @@ fn all(Status { host, actors }: &Status) -> String {
         }
     }
     if !host.classes.is_empty() {
-        let heads = ["class", "pool", "VMs", "budget", "period", "priority"];
+        let heads = ["class", "pool", "members", "budget", "period", "priority"];
         out += &table(heads, &host.classes.iter().map(class_cells).collect::<Vec<_>>());
     }
-    if !actors.is_empty() {
+    if !vms.is_empty() {
         out += &if host.mode == "enforce" {
             let heads = ["VM", "class", "state", "delivered", "vCPUs", "on", "run", "wait", "helpers", "on"];
-            table(heads, &actors.iter().map(held_cells).collect::<Vec<_>>())
+            table(heads, &vms.iter().map(|vm| held_cells(vm)).collect::<Vec<_>>())
         } else {
             let heads = ["VM", "class", "process", "vCPUs", "on", "run", "wait", "helpers", "on", "run"];
-            table(heads, &actors.iter().map(actor_cells).collect::<Vec<_>>())
+            table(heads, &vms.iter().map(|vm| actor_cells(vm)).collect::<Vec<_>>())
         };
     }
+    if !units.is_empty() {
+        let heads = ["unit", "class", "state", "delivered", "processes", "threads", "on", "run", "wait"];
+        out += &table(heads, &units.iter().map(|unit| unit_cells(unit)).collect::<Vec<_>>());
+    }
     let of_actors = actors.iter().flat_map(|actor| {
-        let not_held = actor.not_held.iter().map(|reason| format!("VM {} is not held: {reason}", actor.name));
-        let texts = actor.warnings.iter().map(|warning| format!("VM {}: {}", actor.name, warning.text));
+        let label = label(actor);
+        let (of_reason, of_text) = (label.clone(), label);
+        let not_held = actor.not_held.iter().map(move |reason| format!("{of_reason} is not held: {reason}"));
+        let texts = actor.warnings.iter().map(move |warning| format!("{of_text}: {}", warning.text));
         not_held.chain(texts)
     });
     out + &warnings(host.warnings.iter().map(|warning| warning.text.clone()).chain(of_actors))
+}
+
+/// What an actor is, and its name.
+fn label(actor: &ActorView) -> String {
+    let kind = if actor.kind == view::VM { "VM" } else { actor.kind.as_str() };
+    format!("{kind} {}", actor.name)
 }
 
 fn warnings(all: impl Iterator<Item = String>) -> String {
@@ -156,11 +175,6 @@ fn class_cells(class: &ClassView) -> [String; 6] {
 fn actor_cells(actor: &ActorView) -> [String; 10] {
     let (vcpus, helpers): (Vec<&Thread>, Vec<&Thread>) =
         actor.threads.iter().partition(|thread| thread.vcpu.is_some());
-    let on = |threads: &[&Thread]| list(threads.iter().filter_map(|thread| thread.processor));
-    let sum = |threads: &[&Thread], of: fn(&Thread) -> Option<f64>| {
-        let shares: Option<Vec<f64>> = threads.iter().map(|thread| of(thread)).collect();
-        percent(shares.filter(|shares| !shares.is_empty()).map(|shares| shares.iter().sum()))
-    };
     [
         actor.name.clone(),
         actor.class.clone().unwrap_or_else(|| "-".into()),
@@ -173,6 +187,32 @@ fn actor_cells(actor: &ActorView) -> [String; 10] {
         on(&helpers),
         sum(&helpers, |thread| thread.run_share),
     ]
+}
+
+fn unit_cells(actor: &ActorView) -> [String; 9] {
+    let threads: Vec<&Thread> = actor.threads.iter().collect();
+    [
+        actor.name.clone(),
+        actor.class.clone().unwrap_or_else(|| "-".into()),
+        actor.state.clone(),
+        delivered(actor),
+        actor.processes.to_string(),
+        threads.len().to_string(),
+        on(&threads),
+        sum(&threads, |thread| thread.run_share),
+        sum(&threads, |thread| thread.wait_share),
+    ]
+}
+
+/// The processors on which threads were last.
+fn on(threads: &[&Thread]) -> String {
+    list(threads.iter().filter_map(|thread| thread.processor))
+}
+
+/// A share of all threads together.
+fn sum(threads: &[&Thread], of: fn(&Thread) -> Option<f64>) -> String {
+    let shares: Option<Vec<f64>> = threads.iter().map(|thread| of(thread)).collect();
+    percent(shares.filter(|shares| !shares.is_empty()).map(|shares| shares.iter().sum()))
 }
 
 /// The same where VMs are held.
@@ -193,7 +233,8 @@ fn budgets(actor: &ActorView) -> String {
     if actor.budgets.is_empty() {
         return String::new();
     }
-    let heads = ["vCPU", "may", "left", "used up", "periods", "delivered", "longest without", "wait p99"];
+    let (is_vm, first) = if actor.kind == view::VM { (true, "vCPU") } else { (false, "threads") };
+    let heads = [first, "may", "left", "used up", "periods", "delivered", "longest without", "wait p99"];
     let cells = |vcpu: &HeldVcpu| {
         let order = match vcpu.order {
             Order::Runs => "run",
@@ -202,7 +243,7 @@ fn budgets(actor: &ActorView) -> String {
             Order::GivenUp => "run, given up",
         };
         [
-            vcpu.number.to_string(),
+            if is_vm { vcpu.number.to_string() } else { "all".into() },
             order.into(),
             vcpu.left_ns.map_or_else(|| "-".into(), fmt_ns),
             fmt_count(vcpu.exhausted),
@@ -223,17 +264,17 @@ fn one(actor: &ActorView) -> String {
         (None, _) => "no class".into(),
     };
     let libvirt = if actor.is_libvirt { " of libvirt" } else { "" };
-    let mut out = format!(
-        "VM {}: {class}, {}, process {} ({}{libvirt}) of user {}\n",
-        printable(&actor.name),
-        printable(&actor.state),
-        actor.process,
-        printable(&actor.monitor),
-        actor.owner
-    );
+    let what = match &actor.monitor {
+        Some(monitor) => format!("process {} ({}{libvirt})", actor.process, printable(monitor)),
+        None => format!("{} from process {} on", count(actor.processes, "process"), actor.process),
+    };
+    let (name, state) = (label(actor), printable(&actor.state));
+    let mut out = format!("{}: {class}, {state}, {what} of user {}\n", printable(&name), actor.owner);
     let adjustment = view::adjustment(&actor.adjustment);
     let adjusted = (!adjustment.is_empty()).then_some(adjustment);
-    let known = [("uuid", &actor.uuid), ("unit", &actor.unit), ("adjusted to", &adjusted)];
+    let unit = actor.unit.clone().filter(|unit| *unit != actor.name);
+    let known =
+        [("uuid", &actor.uuid), ("unit", &unit), ("cgroup", &actor.cgroup), ("adjusted to", &adjusted)];
     for (what, value) in known.into_iter().filter_map(|(what, value)| Some((what, value.as_ref()?))) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{what} {}", printable(value));
@@ -264,9 +305,14 @@ fn thread_cells(thread: &Thread) -> [String; 10] {
     ]
 }
 
-/// "1 VM", "2 VMs".
+/// "1 VM", "2 VMs", "3 processes".
 fn count(number: usize, what: &str) -> String {
-    format!("{} {what}{}", fmt_count(number as u64), if number == 1 { "" } else { "s" })
+    let ending = match (number, what.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{} {what}{ending}", fmt_count(number as u64))
 }
 
 /// Processors as people write them.
@@ -298,6 +344,7 @@ fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
 #[cfg(test)]
 mod tests {
     use punctual_model::service::Adjustment;
+    use punctual_service::view::RoleTotal;
 
     use super::*;
 
@@ -317,15 +364,29 @@ mod tests {
         }
     }
 
+    fn rt() -> PoolView {
+        PoolView {
+            name: "rt".into(),
+            processors: vec![2, 3],
+            reason: Some("isolated\u{7}".into()),
+            idle: vec![6, 7],
+            policy: "a policy".into(),
+            asked: 0.8,
+        }
+    }
+
     fn status() -> Status {
         let actor = ActorView {
+            kind: view::VM.into(),
             name: "relay\u{1b}[2J".into(),
             process: 4711,
-            monitor: "qemu".into(),
+            processes: 1,
+            monitor: Some("qemu".into()),
             uuid: None,
             is_libvirt: true,
             owner: 64055,
             unit: Some("machine-qemu.scope".into()),
+            cgroup: None,
             state: "matched".into(),
             class: Some("relay".into()),
             pool: Some("rt".into()),
@@ -360,14 +421,7 @@ mod tests {
                 best_effort: false,
                 actors: 1,
             }],
-            pools: vec![PoolView {
-                name: "rt".into(),
-                processors: vec![2, 3],
-                reason: Some("isolated\u{7}".into()),
-                idle: vec![6, 7],
-                policy: "a policy".into(),
-                asked: 0.8,
-            }],
+            pools: vec![rt()],
             reload_error: Some("host.toml:3: no".into()),
             hook_messages: 0,
             hook_garbage: 0,
@@ -390,8 +444,8 @@ pool  processors  policy    budgets ask for
 rt    2-3         a policy  0.80 of 2
 pool rt is on 2-3: isolated\\u{7}
 
-class  pool  VMs  budget  period   priority
-relay  rt    1    400 us  1.00 ms  1
+class  pool  members  budget  period   priority
+relay  rt    1        400 us  1.00 ms  1
 
 VM              class  process  vCPUs  on   run     wait   helpers  on  run
 relay\\u{1b}[2J  relay  4711     2      2-3  75.0 %  2.0 %  1        0   1.0 %
@@ -429,6 +483,49 @@ warnings
         assert!(shown.contains("  VM web is not held: another run has it\n"), "{shown}");
         let shown = one(&status.actors[0]);
         assert!(shown.contains("\n1     not run  0     7        1,000    990"), "{shown}");
+    }
+
+    /// A unit of two processes.
+    fn unit() -> ActorView {
+        let threads = vec![thread(50, view::TASK, None, 3, 0.25), thread(51, view::TASK, None, 2, 0.5)];
+        let total = RoleTotal { role: view::TASK.into(), threads: 2, run_ns: 2_000_000, wait_ns: 500 };
+        ActorView {
+            kind: "unit".into(),
+            name: "tap.service".into(),
+            process: 50,
+            processes: 2,
+            monitor: None,
+            is_libvirt: false,
+            owner: 0,
+            unit: Some("tap.service".into()),
+            cgroup: Some("/system.slice/tap.service".into()),
+            threads,
+            roles: vec![total],
+            ..status().actors.remove(0)
+        }
+    }
+
+    #[test]
+    fn units_have_a_table_and_a_budget_of_all_their_threads() {
+        let mut status = status();
+        status.actors.push(unit());
+        let shown = all(&status);
+        assert!(shown.starts_with("punctual 0.1.0 on 4 processors observes 1 VM and 1 unit and changes"));
+        let expected = "\
+unit         class  state    delivered  processes  threads  on   run     wait
+tap.service  relay  matched  -          2          2        2-3  75.0 %  2.0 %
+
+warnings
+";
+        assert!(shown.contains(expected), "{shown}");
+        assert!(shown.contains("  unit tap.service: vCPU 1 runs 50 %\n"), "{shown}");
+        let shown = one(&status.actors[1]);
+        let begin = "unit tap.service: class relay in pool rt, matched, 2 processes from process 50 on of \
+                     user 0\ncgroup /system.slice/tap.service\n";
+        assert!(shown.starts_with(begin), "{shown}");
+        let text = metrics::text(&status.host, &status.actors);
+        let expected = "punctual_vcpu_run_seconds_total{domain=\"tap.service\",vcpu=\"all\"} 0.002\n";
+        assert!(text.contains(expected) && !text.contains("role=\"task\""), "{text}");
     }
 
     #[test]
