@@ -1,4 +1,4 @@
-//! A VM that is held: its vCPUs, and its other threads.
+//! A VM that is held: its vCPUs, and its other threads; or a cgroup.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,9 +17,11 @@ use crate::protocol::{HeldVcpu, Order};
 /// A VM of which a part was given up is let go of and held again after this.
 pub(crate) const GIVEN_UP_REST: Duration = Duration::from_secs(60);
 
-/// A VM that is held.
+/// A VM that is held, or a cgroup.
 pub(crate) struct Held {
     pub name: String,
+    /// The path of the cgroup that is held as a whole.
+    pub cgroup: Option<String>,
     pub held_as: HeldAs,
     /// By number of the vCPU: those that are under enforcement.
     pub units: BTreeMap<u32, UnitHandle>,
@@ -41,8 +43,22 @@ pub(crate) fn parse_unit_name(name: &str) -> Option<(u32, u32)> {
 }
 
 impl Held {
-    pub(crate) fn new(name: String, held_as: HeldAs) -> Held {
-        Held { name, held_as, units: BTreeMap::new(), retry_at: None, links: 0 }
+    pub(crate) fn new(name: String, cgroup: Option<String>, held_as: HeldAs) -> Held {
+        Held { name, cgroup, held_as, units: BTreeMap::new(), retry_at: None, links: 0 }
+    }
+
+    /// What a unit of it is called in a sentence.
+    pub(crate) fn part(&self, vcpu: u32) -> String {
+        if self.cgroup.is_some() { "one of its threads".into() } else { format!("vCPU {vcpu}") }
+    }
+
+    /// Takes processes that came to the cgroup; returns how many.
+    ///
+    /// # Errors
+    /// They may not be changed.
+    pub(crate) fn follow(&self, session: &mut Session) -> Result<usize, session::Error> {
+        let (Some(cgroup), Some(unit)) = (&self.cgroup, self.units.get(&0)) else { return Ok(0) };
+        session.follow_group(unit, self.held_as.process, cgroup)
     }
 
     /// Gives the threads that are no vCPUs the processors that no pool has, if threads came or went. A thread
@@ -55,6 +71,9 @@ impl Held {
         session: &mut Session,
         left: &[usize],
     ) -> Result<(), session::Error> {
+        if self.cgroup.is_some() {
+            return Ok(());
+        }
         let process = self.held_as.process.id;
         let links = fs::metadata(format!("/proc/{process}/task")).map_or(0, |task| task.nlink());
         if links == 0 || std::mem::replace(&mut self.links, links) == links {

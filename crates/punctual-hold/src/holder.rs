@@ -11,7 +11,7 @@ use punctual_enforce::notice::Notice;
 use punctual_enforce::session::{self, Failed, PoolScheduler, Session, Setup};
 use punctual_enforce::unit::UnitThreads;
 use punctual_linux::cpuset::Cpusets;
-use punctual_linux::os::proc;
+use punctual_linux::os::{cgroup, proc};
 use punctual_linux::preflight;
 use punctual_model::file::{ConfigFile, parse_service};
 use punctual_model::host::{PolicyChoice, Pool};
@@ -139,6 +139,7 @@ impl Holder {
         if now >= self.next_helpers {
             self.next_helpers = now + HELPERS_INTERVAL;
             self.place_helpers();
+            self.follow(now);
         }
         let over = self.held.iter().find(|(_, held)| held.retry_at.is_some_and(|at| at <= now));
         if let Some(process) = over.map(|(process, _)| *process) {
@@ -269,16 +270,18 @@ impl Holder {
             // Its thread ended: the VM did, too, or the vCPU was unplugged.
             Notice::Gone { .. } => drop(held.units.remove(&vcpu)),
             Notice::PutBack { deviation, .. } => {
-                let text = format!("vCPU {vcpu} {deviation} and was put back");
+                let text = format!("{} {deviation} and was put back", held.part(vcpu));
                 self.say(Some(process), EventKind::PutBack, text);
             }
             Notice::Failed { error, .. } => {
                 held.retry_at = Some(now + GIVEN_UP_REST);
-                self.say(Some(process), EventKind::GivenUp, format!("vCPU {vcpu} is given up: {error}"));
+                let what = if held.cgroup.is_some() { "it".into() } else { held.part(vcpu) };
+                self.say(Some(process), EventKind::GivenUp, format!("{what} is given up: {error}"));
             }
             Notice::Refused { error, .. } => {
                 held.retry_at = Some(now + GIVEN_UP_REST);
-                self.say(Some(process), EventKind::GivenUp, format!("vCPU {vcpu} is refused: {error}"));
+                let what = if held.cgroup.is_some() { "it".into() } else { held.part(vcpu) };
+                self.say(Some(process), EventKind::GivenUp, format!("{what} is refused: {error}"));
             }
             other => self.say(Some(process), EventKind::Notice, other.to_string()),
         }
@@ -317,9 +320,11 @@ impl Holder {
         let Some(running) = &mut self.running else { return };
         match running.hold(actor, place) {
             Ok(held) => {
-                let text = format!("is held: {} in pool {}", count(held.units.len(), "vCPU"), {
-                    &running.pools[held.held_as.place.pool.0].name
-                });
+                let pool = &running.pools[held.held_as.place.pool.0].name;
+                let text = match held.cgroup {
+                    Some(_) => format!("is held in pool {pool}"),
+                    None => format!("is held: {} in pool {pool}", count(held.units.len(), "vCPU")),
+                };
                 self.held.insert(process, held);
                 self.resting.remove(&process);
                 self.say(Some(process), EventKind::Held, text);
@@ -363,6 +368,23 @@ impl Holder {
             }
         }
         said.into_iter().for_each(|(kind, text)| self.say(Some(process), kind, text));
+    }
+
+    /// Takes processes that came to cgroups that are held.
+    fn follow(&mut self, now: Instant) {
+        let Some(running) = &mut self.running else { return };
+        let mut said = Vec::new();
+        for (process, held) in self.held.iter_mut().filter(|(_, held)| held.retry_at.is_none()) {
+            if let Err(error) = held.follow(&mut running.session)
+                && held.held_as.process.is_alive()
+            {
+                held.retry_at = Some(now + GIVEN_UP_REST);
+                said.push((*process, format!("a process came to it that cannot be held: {error}")));
+            }
+        }
+        for (process, text) in said {
+            self.say(Some(process), EventKind::GivenUp, text);
+        }
     }
 
     fn place_helpers(&mut self) {
@@ -437,8 +459,18 @@ impl Running {
         }
         self.check(actor, &place)?;
         let vcpus = actor.vcpus.iter().map(|vcpu| (vcpu.number, vcpu.thread)).collect();
-        let mut held = Held::new(actor.name.clone(), HeldAs { process: actor.process, place, vcpus });
+        let held_as = HeldAs { process: actor.process, place, vcpus };
+        let mut held = Held::new(actor.name.clone(), actor.cgroup.clone(), held_as);
         let (pool, params) = (held.held_as.place.pool.0, held.held_as.unit_params());
+        if let Some(cgroup) = &actor.cgroup {
+            check_group(actor.process, cgroup)?;
+            let name = unit_name(id(actor.process), 0);
+            let adopted = self.session.adopt_group(pool, &name, actor.process, cgroup, &params);
+            let adopted = adopted.map_err(|error| error.to_string())?;
+            let (handles, _) = self.session.schedule(vec![adopted]).map_err(|error| error.to_string())?;
+            held.units = handles.into_iter().map(|handle| (0, handle)).collect();
+            return Ok(held);
+        }
         let mut adopted = Vec::new();
         for vcpu in &actor.vcpus {
             let name = unit_name(id(actor.process), vcpu.number);
@@ -477,15 +509,36 @@ impl Running {
             let missing = processors.iter().find(|processor| !cpuset.processors.contains(processor));
             if let Some(processor) = missing {
                 let (directory, allowed) = (cpuset.directory.display(), &cpuset.processors);
+                let what = match actor.cgroup {
+                    Some(_) => "it".into(),
+                    None => format!("vCPU {}", vcpu.number),
+                };
                 return Err(format!(
-                    "its cgroup {directory} confines vCPU {} to processors {allowed:?}, without {processor} \
-                     of the pool",
-                    vcpu.number
+                    "its cgroup {directory} confines {what} to processors {allowed:?}, without {processor} \
+                     of the pool"
                 ));
             }
         }
         Ok(())
     }
+}
+
+/// May the processes of a cgroup be held together? Not those of the system's manager, and not this one, which
+/// would wait for itself. Its path must be that of the process.
+fn check_group(process: Identity, cgroup: &str) -> Result<(), String> {
+    let of_process = cgroup::group_of(process.id).map_err(|error| error.to_string())?;
+    if cgroup.len() < 2 || of_process != cgroup {
+        return Err(format!("its process {} is in cgroup {of_process}, not {cgroup}", process.id));
+    }
+    let mount = cgroup::mount().map_err(|error| error.to_string())?;
+    let directory = cgroup::below(&mount, cgroup);
+    let own = i32::try_from(std::process::id()).unwrap_or(1);
+    for (never, what) in [(1, "process 1"), (own, "the process that enforces")] {
+        if cgroup::is_inside(never, &directory).unwrap_or(false) {
+            return Err(format!("its cgroup {cgroup} has {what} in it, which is never held"));
+        }
+    }
+    Ok(())
 }
 
 /// "1 vCPU", "2 vCPUs".

@@ -138,6 +138,7 @@ mod tests {
             name: "vm".into(),
             class: class.into(),
             adjustment: Adjustment::default(),
+            cgroup: None,
             vcpus: (0..vcpus).map(vcpu).collect(),
         }
     }

@@ -23,7 +23,7 @@ pub struct Wanted {
     pub files: Vec<File>,
     /// The machine as the service knows it, so that the same processors are chosen for pools.
     pub topology: Topology,
-    /// The VMs that belong to a class with a pool, by ascending process.
+    /// The VMs and units that belong to a class with a pool, by ascending process.
     pub actors: Vec<WantedActor>,
 }
 
@@ -36,10 +36,10 @@ pub struct File {
     pub text: String,
 }
 
-/// A VM to be held.
+/// A VM to be held, or a cgroup with all its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedActor {
-    /// The process of its monitor.
+    /// The process of its monitor; of a cgroup, the oldest one in it.
     pub process: Identity,
     /// Its name.
     pub name: String,
@@ -48,7 +48,10 @@ pub struct WantedActor {
     /// What it gets instead of what the class gives.
     #[serde(default, skip_serializing_if = "Adjustment::is_empty")]
     pub adjustment: Adjustment,
-    /// The threads of its vCPUs that are there, by ascending number.
+    /// The path of the cgroup below the root of version 2, which is held as a whole; `None` of a VM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The threads of its vCPUs that are there, by ascending number. A cgroup has its process as number 0.
     pub vcpus: Vec<WantedVcpu>,
 }
 
@@ -114,7 +117,7 @@ pub struct HeldActor {
     pub vcpus: Vec<HeldVcpu>,
 }
 
-/// A vCPU that is held.
+/// A vCPU that is held, or number 0 of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldVcpu {
     /// Its number.
@@ -242,7 +245,7 @@ mod tests {
         let process = Identity { id: 7, start_ticks: 9 };
         let vcpus = vec![WantedVcpu { number: 0, thread: process }];
         let (name, class, adjustment) = (name.into(), "c".into(), Adjustment::default());
-        let actor = WantedActor { process, name, class, adjustment, vcpus };
+        let actor = WantedActor { process, name, class, adjustment, cgroup: None, vcpus };
         let file = File { name: "host.toml".into(), text: "mode = \"enforce\"\n".into() };
         Wanted { files: vec![file], topology: Topology::flat(4), actors: vec![actor] }
     }

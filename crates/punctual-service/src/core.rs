@@ -442,8 +442,7 @@ impl Core {
         view.warnings = self.warnings(actor);
         let refused = self.chosen.refused.get(&actor.process);
         let paused = (actor.is_paused() && actor.class().is_some()).then(|| PAUSED.to_owned());
-        let observed = (actor.is_group() && actor.class().is_some()).then(|| ONLY_OBSERVED.to_owned());
-        let reason = paused.or(observed).or(view.not_held).or_else(|| refused.cloned());
+        let reason = paused.or(view.not_held).or_else(|| refused.cloned());
         view.not_held = reason.filter(|_| self.enforces());
         view
     }
@@ -481,8 +480,6 @@ impl Core {
     }
 }
 
-/// Why a unit is not held.
-const ONLY_OBSERVED: &str = "units are observed only";
 /// Why a VM is not held that is to be left alone.
 const PAUSED: &str = "it is paused; `punctual resume` lets it be held again";
 

@@ -293,7 +293,7 @@ impl Registry {
         has_changed
     }
 
-    /// The VMs that are to be held: those that belong to a class with a pool.
+    /// The VMs and units that are to be held: those that belong to a class with a pool.
     pub fn wanted(&self) -> Vec<WantedActor> {
         let has_pool = |class: &&str| self.config.class(class).is_some_and(|class| class.pool.is_some());
         let vcpu = |one: &Sampled| match one.thread.role {
@@ -304,10 +304,6 @@ impl Registry {
             _ => None,
         };
         let wanted = |actor: &Actor| {
-            // Units are only observed.
-            if actor.is_group() {
-                return None;
-            }
             let class = actor.class().filter(has_pool).filter(|_| !actor.is_paused())?;
             let adjustment = self.params(actor)?.1;
             let mut vcpus: Vec<WantedVcpu> = actor.threads.list().iter().filter_map(vcpu).collect();
@@ -315,8 +311,12 @@ impl Registry {
             vcpus.dedup_by_key(|vcpu| vcpu.number);
             let id = i32::try_from(actor.process).ok()?;
             let process = Identity { id, start_ticks: actor.start_ticks };
+            let cgroup = actor.cgroup.clone().filter(|_| actor.is_group());
+            if cgroup.is_some() {
+                vcpus = vec![WantedVcpu { number: 0, thread: process }];
+            }
             let (name, class) = (actor.name.clone(), class.to_owned());
-            Some(WantedActor { process, name, class, adjustment, vcpus })
+            Some(WantedActor { process, name, class, adjustment, cgroup, vcpus })
         };
         self.actors.values().filter_map(wanted).collect()
     }

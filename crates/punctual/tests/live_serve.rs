@@ -1,6 +1,6 @@
 //! The service with enforcement: VMs are held from their start, and as they were when they are let go of,
 //! whatever happens to the two processes meanwhile. The VMs are look-alikes: processes with the command line
-//! and the thread names of QEMU.
+//! and the thread names of QEMU. Units are cgroups that a test makes where systemd would.
 
 mod common;
 
@@ -580,4 +580,213 @@ fn units(enforcer: u32) -> Vec<PathBuf> {
     let of_enforcer = format!("/punctual-{enforcer}-attached/unit");
     found.retain(|path| path.to_string_lossy().contains(&of_enforcer));
     found
+}
+
+/// A systemd unit as its cgroup shows it, with processes that spin.
+struct Unit {
+    slice: PathBuf,
+    name: String,
+    processes: Vec<Child>,
+}
+
+impl Unit {
+    fn start(name: &str, processes: usize) -> Unit {
+        let test = std::process::id();
+        let slice = cgroup::mount().expect("mounted").join(format!("t{test}.slice"));
+        let name = format!("{name}-{test}.service");
+        fs::create_dir_all(slice.join(&name)).expect("made");
+        let mut unit = Unit { slice, name, processes: Vec::new() };
+        (0..processes).for_each(|_| unit.add());
+        unit
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.slice.join(&self.name)
+    }
+
+    /// Another process comes to it.
+    fn add(&mut self) {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read go; while :; do :; done"]).stdin(Stdio::piped());
+        let mut child = command.spawn().expect("a process");
+        cgroup::move_to(&self.directory(), child.id() as i32).expect("moved");
+        drop(child.stdin.take());
+        self.processes.push(child);
+    }
+
+    /// Its oldest process ends.
+    fn end_first(&mut self) {
+        let mut first = self.processes.remove(0);
+        first.kill().expect("it runs");
+        first.wait().expect("an end");
+    }
+
+    fn states(&self) -> Vec<State> {
+        self.processes.iter().map(|process| state(process.id())).collect()
+    }
+
+    /// Are all its processes in one group of the enforcing process, on the pool's processor, as real-time
+    /// threads? One that is parked may be in any class.
+    fn is_held(&self) -> bool {
+        let states = self.states();
+        let of_thread = |(_, attributes, affinity, group): &(String, Attributes, Vec<usize>, String)| {
+            let is_there = is_in_unit(group) && affinity == &[PROCESSOR];
+            (is_there && attributes.policy == sched::FIFO).then(|| group.clone())
+        };
+        let groups: Option<Vec<String>> = states.iter().flatten().map(of_thread).collect();
+        groups.is_some_and(|groups| groups.windows(2).all(|two| two[0] == two[1]))
+    }
+
+    fn wait_until_held(&self, host: &Host) {
+        let start = Instant::now();
+        while !self.is_held() {
+            let states = self.states();
+            assert!(start.elapsed() < Duration::from_secs(30), "{states:?}\n{}", host.logged());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn wait_until(&self, before: &[State]) {
+        wait(&format!("{:?} is {before:?}", self.states()), || self.states() == before);
+    }
+
+    /// The share of a processor that its processes run within `length`, all together.
+    fn share(&self, length: Duration) -> f64 {
+        let ran = || {
+            let text = fs::read_to_string(self.directory().join("cpu.stat")).expect("it is there");
+            proc::parse_cpu_stat(&text).expect("an account").as_ns()
+        };
+        let (start, before) = (Instant::now(), ran());
+        std::thread::sleep(length);
+        (ran() - before) as f64 / start.elapsed().as_nanos() as f64
+    }
+
+    fn class(&self, budget: &str) -> String {
+        let name = &self.name;
+        format!(
+            "[class.tap]\nmatch = [{{ unit = '{name}' }}]\nbudget = '{budget}'\nperiod = '10ms'\n\
+             priority = 1\n"
+        )
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        // What enforcement made in it is gone, or the test has failed.
+        let _ = cgroup::remove_tree(&self.directory());
+        let _ = fs::remove_dir(&self.slice);
+    }
+}
+
+#[test]
+fn a_unit_has_one_budget_for_all_its_processes_and_is_as_it_was_when_it_leaves_its_class() {
+    let Some(_turn) = needs() else { return };
+    let mut unit = Unit::start("tap", 2);
+    // Each is as it was itself.
+    let nice = Attributes { nice: NICE, ..Attributes::other() };
+    sched::set_attributes(unit.processes[1].id() as i32, &nice).expect("permitted");
+    let before = unit.states();
+    let host = Host::start(&unit.class("2ms"), "60");
+    unit.wait_until_held(&host);
+    let is_budget = |unit: &Unit| {
+        undisturbed(|| {
+            let share = unit.share(Duration::from_secs(1));
+            if (0.19..0.21).contains(&share) { Ok(()) } else { Err(format!("{share} of a processor")) }
+        });
+    };
+    is_budget(&unit);
+    // A process that comes later gets no time of its own.
+    unit.add();
+    unit.wait_until_held(&host);
+    is_budget(&unit);
+    let seen = || host.status(&unit.name).expect("an answer");
+    wait("all threads are counted", || seen()["threads"].as_array().is_some_and(|all| all.len() == 3));
+    let seen = seen();
+    assert_eq!((&seen["kind"], &seen["state"]), (&"unit".into(), &"held".into()), "{seen}");
+    assert_eq!((&seen["processes"], &seen["budgets"][0]["number"]), (&3.into(), &0.into()), "{seen}");
+    host.reload(&config(&class("other", "4ms")));
+    wait("it is as it was", || unit.states()[..2] == before[..]);
+    wait("so is the process that came", || {
+        let states = unit.states();
+        let [(_, attributes, affinity, group)] = &states[2][..] else { return false };
+        let (_, known, allowed, home) = &before[0][0];
+        (attributes, affinity, group) == (known, allowed, home)
+    });
+    host.reload(&config(&unit.class("2ms")));
+    unit.wait_until_held(&host);
+    let log = host.end();
+    assert_eq!(unit.states()[..2], before[..], "{log}");
+    assert!(!log.contains("put back") && !log.contains("given up"), "{log}");
+    assert_eq!(log.matches(&format!("unit {} is held in pool rt", unit.name)).count(), 2, "{log}");
+}
+
+#[test]
+fn a_unit_goes_on_when_its_oldest_process_ends_and_is_released_with_the_last() {
+    let Some(_turn) = needs() else { return };
+    let mut unit = Unit::start("tap-ends", 2);
+    let host = Host::start(&unit.class("2ms"), "60");
+    unit.wait_until_held(&host);
+    unit.end_first();
+    wait("the other one is held", || {
+        let held = host.status(&unit.name).is_some_and(|seen| seen["state"] == "held");
+        held && unit.is_held()
+    });
+    unit.end_first();
+    wait("it is released", || host.status(&unit.name).is_none());
+    wait("nothing is left in it", || {
+        let groups = fs::read_dir(unit.directory()).expect("it is there").flatten();
+        groups.filter(|entry| entry.path().is_dir()).count() == 0
+    });
+    // It is started again.
+    unit.add();
+    unit.wait_until_held(&host);
+    host.end();
+    assert!(!unit.is_held());
+}
+
+#[test]
+fn a_unit_is_as_it_was_when_the_enforcing_process_is_killed_and_stays_when_the_service_is() {
+    let Some(_turn) = needs() else { return };
+    let mut unit = Unit::start("tap-killed", 2);
+    let mut before = unit.states();
+    let mut host = Host::start(&unit.class("2ms"), "60");
+    unit.wait_until_held(&host);
+    unit.add();
+    unit.wait_until_held(&host);
+    before.push(before[0].clone());
+    host.service.as_mut().expect("it runs").kill();
+    host.start_service();
+    wait("it answers", || host.status(&unit.name).is_some_and(|seen| seen["state"] == "held"));
+    assert!(unit.is_held(), "{}", host.logged());
+    for _ in 0..kills(3) {
+        host.enforcer.as_mut().expect("it runs").kill();
+        unit.wait_until(&before);
+        host.start_enforcer();
+        unit.wait_until_held(&host);
+    }
+    host.end();
+    unit.wait_until(&before);
+}
+
+#[test]
+fn a_unit_with_cgroups_or_with_the_enforcing_process_in_it_is_not_held() {
+    let Some(_turn) = needs() else { return };
+    let unit = Unit::start("tap-nested", 1);
+    let inner = unit.directory().join("payload");
+    fs::create_dir(&inner).expect("made");
+    let before = unit.states();
+    let host = Host::start(&unit.class("2ms"), "60");
+    let reason = || host.status(&unit.name).and_then(|seen| seen["not_held"].as_str().map(str::to_owned));
+    wait("it is not held", || reason().is_some_and(|reason| reason.contains("has others in it (payload)")));
+    assert_eq!(unit.states(), before);
+    let enforcer = host.enforcer.as_ref().expect("it runs").id() as i32;
+    cgroup::move_to(&inner, enforcer).expect("moved");
+    wait("it is no actor", || host.status(&unit.name).is_none());
+    assert_eq!(unit.states(), before);
+    cgroup::move_to(&cgroup::mount().expect("mounted"), enforcer).expect("moved");
+    host.end();
 }

@@ -274,7 +274,7 @@ impl Unit {
     fn program(&self, script: &str) -> Killed {
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn();
         let child = Killed(child.expect("it starts"));
-        fs::write(self.0.join("cgroup.procs"), child.0.id().to_string()).expect("moved");
+        cgroup::move_to(&self.0, child.0.id() as i32).expect("moved");
         child
     }
 }

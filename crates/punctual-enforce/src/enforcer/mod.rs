@@ -177,6 +177,11 @@ impl Enforcement {
         moved
     }
 
+    /// The processors that a unit may run on; `None` while no enforcer has scheduled it.
+    pub fn processors_of(&self, name: &str) -> Option<Vec<usize>> {
+        self.shared.units().iter().find(|unit| unit.name == name).map(|unit| unit.processors.clone())
+    }
+
     /// The looks of its enforcers, to be read while this is busy.
     pub fn pulse(&self) -> Pulse {
         Pulse { shared: self.shared.clone(), processors: self.processors.clone() }

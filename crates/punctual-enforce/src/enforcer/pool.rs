@@ -35,6 +35,8 @@ pub enum Command {
     GiveUp(String, unit::Error),
     /// Give the unit with this name other parameters.
     Adjust(String, UnitParams),
+    /// Threads came to the unit with this name: give all of them what it has.
+    Renew(String),
     /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
     /// unit is frozen any more. Asked for by [`super::Enforcement::without_freezer`] and by the watchdog.
     PauseFreezing(Sender<()>),
@@ -114,6 +116,10 @@ impl Pool {
                     let _ = done.send(());
                 }
                 Command::ResumeFreezing => self.pauses = self.pauses.saturating_sub(1),
+                Command::Renew(name) => {
+                    let unit = self.find(&name).and_then(|number| self.units[number].as_mut());
+                    unit.into_iter().for_each(LiveUnit::forget_priority);
+                }
                 Command::GiveUp(name, error) => {
                     if let Some(number) = self.find(&name) {
                         self.lose(number, name, error);

@@ -40,13 +40,21 @@ pub enum Change {
         /// Its version 2 group before.
         group: String,
     },
-    /// A thread becomes a unit. From now on it has what the run gives, and so has what it starts, which is in
-    /// its group.
+    /// A thread becomes a unit, perhaps with others. From now on it has what the run gives, and so has what
+    /// it starts, which is in its group.
     Unit {
         /// The thread.
         thread: Identity,
         /// The version 2 group that it moves to, which holds nothing yet.
         group: String,
+    },
+    /// A process with all its threads moves to the group of a unit that is a whole cgroup, and belongs to it
+    /// from now on.
+    Member {
+        /// The process.
+        process: i32,
+        /// The process of the unit's first thread.
+        of: i32,
     },
     /// Other threads of a process than units get what the run gives to helper threads.
     Helpers {

@@ -20,7 +20,8 @@ pub(super) struct Part {
 impl Contents {
     /// The part that concerns a process.
     pub(super) fn part_of(&self, mount: &Path, process: i32) -> Part {
-        let threads = self.threads_of(process);
+        let members = self.members_of(process);
+        let threads = self.threads_of(&members);
         let own: HashSet<&Path> = self.unit_groups(|thread| threads.contains(&thread)).collect();
         let others: HashSet<&Path> = self.unit_groups(|thread| !threads.contains(&thread)).collect();
         let mut part = Part::default();
@@ -39,7 +40,9 @@ impl Contents {
                     }
                 }
                 Change::Run { .. } | Change::Given { .. } => part.contents.changes.push(change.clone()),
-                _ if concerns(change, process, &threads) => part.contents.changes.push(change.clone()),
+                _ if concerns(change, process, &members, &threads) => {
+                    part.contents.changes.push(change.clone());
+                }
                 _ => {}
             }
         }
@@ -55,21 +58,39 @@ impl Contents {
                 continue;
             };
             let later = self.changes.split_off(at + 1);
-            let threads = self.threads_of(process);
+            let members = self.members_of(process);
+            let threads = self.threads_of(&members);
             self.changes.pop();
-            self.changes.retain(|change| !concerns(change, process, &threads));
+            self.changes.retain(|change| !concerns(change, process, &members, &threads));
             at = self.changes.len();
             self.changes.extend(later);
         }
         self
     }
 
-    fn threads_of(&self, process: i32) -> HashSet<Identity> {
-        let of_process = self.changes.iter().filter_map(|change| match change {
-            Change::Thread { thread, process: of, .. } if *of == process => Some(*thread),
+    /// The process, and those that were moved to the group of its unit. One that was attached to itself is
+    /// another process, which got the id of one that has ended.
+    fn members_of(&self, process: i32) -> HashSet<i32> {
+        let is_own = |id: i32| {
+            let is_claim = |change: &Change| match change {
+                Change::Claim { resource: Resource::Process(of) } => of.id == id,
+                _ => false,
+            };
+            self.changes.iter().any(is_claim)
+        };
+        let members = self.changes.iter().filter_map(|change| match change {
+            Change::Member { process: member, of } if *of == process && !is_own(*member) => Some(*member),
             _ => None,
         });
-        of_process.collect()
+        members.chain([process]).collect()
+    }
+
+    fn threads_of(&self, members: &HashSet<i32>) -> HashSet<Identity> {
+        let of_members = self.changes.iter().filter_map(|change| match change {
+            Change::Thread { thread, process, .. } if members.contains(process) => Some(*thread),
+            _ => None,
+        });
+        of_members.collect()
     }
 
     fn unit_groups(&self, is_of: impl Fn(Identity) -> bool) -> impl Iterator<Item = &Path> {
@@ -80,10 +101,11 @@ impl Contents {
     }
 }
 
-/// Does a change concern a process with these threads, and no other?
-fn concerns(change: &Change, process: i32, threads: &HashSet<Identity>) -> bool {
+/// Does a change concern a process with these members of its unit and these threads, and no other?
+fn concerns(change: &Change, process: i32, members: &HashSet<i32>, threads: &HashSet<Identity>) -> bool {
     match change {
-        Change::Thread { process: of, .. } | Change::Helpers { process: of } => *of == process,
+        Change::Thread { process: of, .. } | Change::Helpers { process: of } => members.contains(of),
+        Change::Member { of, .. } => *of == process,
         Change::Unit { thread, .. } => threads.contains(thread),
         Change::Claim { resource: Resource::Process(of) } => of.id == process,
         _ => false,
@@ -185,6 +207,32 @@ mod tests {
         let part = all.part_of(Path::new(MOUNT), 40);
         let expected = [0, 2, 11, 12, 13, 14, 15].map(|index| all.changes[index].clone());
         assert_eq!((part.contents.changes, part.groups.len()), (expected.to_vec(), 0));
+    }
+
+    #[test]
+    fn the_part_of_a_whole_cgroup_has_the_processes_that_joined_it() {
+        let mut all = contents();
+        let unit = unit(50, "/c/punctual-9-attached/unit3");
+        let member = |process| Change::Member { process, of: 50 };
+        let own = [
+            claim(50),
+            thread(50, 50, "/c"),
+            attached("/c"),
+            unit,
+            thread(51, 51, "/c"),
+            thread(52, 51, "/c"),
+            member(51),
+        ];
+        all.changes.extend(own.clone());
+        // A process that had ended, whose id is that of another one by now.
+        all.changes.push(member(40));
+        let part = all.part_of(Path::new(MOUNT), 50);
+        let shared = [0, 2].map(|index| contents().changes[index].clone());
+        let expected = [&shared[..], &own[..], &[member(40)]].concat();
+        assert_eq!((part.contents.changes, part.groups.len()), (expected, 0));
+        all.changes.push(Change::Released { process: 50 });
+        // A group may be there for others.
+        assert_eq!(all.without_released().changes, [contents().changes, vec![attached("/c")]].concat());
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(super) struct ThreadRecords {
     units: HashMap<PathBuf, Identity>,
     /// The processes with threads that the run has changed.
     changed: HashSet<i32>,
+    /// The processes of units that are whole cgroups.
+    members: HashSet<i32>,
     given: Given,
 }
 
@@ -74,6 +76,10 @@ impl ThreadRecords {
             }
             Change::Helpers { process } => {
                 self.changed.insert(*process);
+            }
+            Change::Member { process, .. } => {
+                self.changed.insert(*process);
+                self.members.insert(*process);
             }
             // A thread may come twice; its first record is how it was.
             Change::Thread { thread, process, attributes, affinity, group } if !self.has(*thread) => {
@@ -132,11 +138,13 @@ impl ThreadRecords {
             .or_else(|| self.origin_in_group(table, thread))
     }
 
-    /// The unit in whose group a thread is that is not its own: it comes from there.
+    /// The unit in whose group a thread is that is not its own: it comes from there. In a unit that is a
+    /// whole cgroup, each thread comes from its own process or the one above.
     fn unit_around(&self, table: &impl Table, thread: Identity) -> Option<&ThreadBefore> {
         let group = PathBuf::from(table.group(thread.id)?);
         let unit = group.ancestors().find_map(|group| self.units.get(group))?;
-        if *unit == thread { None } else { self.threads.get(unit) }
+        let before = self.threads.get(unit).filter(|_| *unit != thread)?;
+        (!self.members.contains(&before.process)).then_some(before)
     }
 
     /// How a process was, or the nearest process above it, that the run has changed; or a daemon on the way.

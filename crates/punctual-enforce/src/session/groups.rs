@@ -93,6 +93,11 @@ impl AttachedGroups {
         AttachedGroups { mount: mount.to_owned(), name, made: Vec::new(), away: 0 }
     }
 
+    /// The directory of a group.
+    pub(super) fn below(&self, group: &str) -> PathBuf {
+        cgroup::below(&self.mount, group)
+    }
+
     /// The directory in which a thread can have a threaded group of its own. Every thread of its process is
     /// written down.
     pub(super) fn for_thread(&mut self, tid: i32, journal: &mut Journal) -> io::Result<PathBuf> {
@@ -120,6 +125,35 @@ impl AttachedGroups {
             }
         }
         self.move_away(process, &group, journal)
+    }
+
+    /// The directory in which all processes of `home` can have a group. Processes of several cgroups cannot
+    /// be in one: each cgroup has limits of its own.
+    pub(super) fn for_group(&mut self, home: &str, journal: &mut Journal) -> io::Result<PathBuf> {
+        let at_home = cgroup::below(&self.mount, home);
+        let in_home = at_home.join(&self.name);
+        let kind = fs::read_to_string(at_home.join("cgroup.type"))?;
+        if kind.trim() != "domain" {
+            return Err(io::Error::other(format!("its cgroup {home} is {}, not a domain", kind.trim())));
+        }
+        let inner = fs::read_dir(&at_home)?.flatten().find(|entry| {
+            entry.file_type().is_ok_and(|kind| kind.is_dir()) && *entry.file_name() != *self.name
+        });
+        if let Some(inner) = inner {
+            let inner = inner.file_name();
+            return Err(io::Error::other(format!(
+                "its cgroup {home} has others in it ({}), and processes of several cgroups cannot have one \
+                 budget: match each of these",
+                inner.to_string_lossy()
+            )));
+        }
+        if !self.made.contains(&in_home) || !in_home.is_dir() {
+            let change = Change::AttachedGroup { directory: in_home.clone(), home: home.to_owned() };
+            journal.record(&change)?;
+            Group::make(&in_home, false)?;
+            self.made.push(in_home.clone());
+        }
+        Ok(in_home)
     }
 
     /// Where the kernel permits no threaded group in a home, the whole process leaves it for a group below

@@ -17,7 +17,7 @@ mod setup;
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -68,6 +68,8 @@ pub struct UnitHandle {
     pub name: String,
     /// Its pool.
     pub pool: usize,
+    /// The directory of its group.
+    pub group: PathBuf,
     /// What can be read of it while the session runs.
     pub counters: Arc<UnitCounters>,
 }
@@ -308,6 +310,59 @@ impl Session {
         Ok(AdoptedUnit { pool, unit, params: params.clone() })
     }
 
+    /// Takes all processes of the cgroup `home`, a path below the mount, as one unit of a pool, which
+    /// schedules them from [`Session::schedule`] on, for as long as the process `first` lives.
+    ///
+    /// # Errors
+    /// They are gone or may not be changed, or the cgroup has others in it.
+    pub fn adopt_group(
+        &mut self,
+        pool: usize,
+        name: &str,
+        first: Identity,
+        home: &str,
+        params: &UnitParams,
+    ) -> Result<AdoptedUnit, Error> {
+        preflight::thread(first.id)?;
+        self.claim(UnitThreads::ProcessTree(first))?;
+        let (attached, journal, index) = (&mut self.attached, &mut self.restoration.journal, self.units);
+        let (attributes, affinities) = self.pools[pool].gives(params, index);
+        journal.record_given(&attributes, &affinities).map_err(Error::Journal)?;
+        let at_home = attached.below(home);
+        let adopt = || {
+            let parent = attached.for_group(home, journal)?;
+            LiveUnit::adopt_group(name, first, &at_home, &parent, index, journal)
+        };
+        let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt);
+        self.units += 1;
+        Ok(AdoptedUnit { pool, unit: unit.map_err(Error::adopt(name))?, params: params.clone() })
+    }
+
+    /// Takes processes that came to the cgroup `home` of a unit, whose first process is `first`, into the
+    /// unit; returns how many.
+    ///
+    /// # Errors
+    /// They may not be changed.
+    pub fn follow_group(&mut self, unit: &UnitHandle, first: Identity, home: &str) -> Result<usize, Error> {
+        let newcomers = cgroup::processes_in(&self.attached.below(home)).unwrap_or_default();
+        if newcomers.is_empty() {
+            return Ok(0);
+        }
+        let journal = &mut self.restoration.journal;
+        let pool = &self.pools[unit.pool];
+        // Their affinity is written down before it changes.
+        let confined = newcomers.iter().try_for_each(|&process| match journal.record_threads(process) {
+            Err(error) if proc::is_gone(&error) => Ok(()),
+            recorded => recorded.map(|()| pool.confine(&unit.name, process)),
+        });
+        confined.map_err(Error::adopt(&unit.name))?;
+        let joined = Enforcement::without_freezer(&enforcements(&self.pools), || {
+            crate::unit::join(first.id, &newcomers, &unit.group, journal)
+        });
+        self.pools[unit.pool].renew(&unit.name);
+        joined.map_err(Error::adopt(&unit.name))
+    }
+
     /// Schedules units from one instant on, which is returned: periods of their servers begin there.
     ///
     /// # Errors
@@ -317,7 +372,9 @@ impl Session {
         let mut handles = Vec::with_capacity(adopted.len());
         let mut by_pool: Vec<_> = self.pools.iter().map(|_| Vec::new()).collect();
         for AdoptedUnit { pool, unit, params } in adopted {
-            handles.push(UnitHandle { name: unit.name.clone(), pool, counters: unit.counters.clone() });
+            let (name, counters) = (unit.name.clone(), unit.counters.clone());
+            let group = unit.group().directory().to_owned();
+            handles.push(UnitHandle { name, pool, group, counters });
             by_pool[pool].push((unit, params));
         }
         for (pool, units) in self.pools.iter_mut().zip(by_pool) {

@@ -15,8 +15,8 @@ use crate::driver::{Driver, Evidence, Settings};
 use crate::enforcer::{Command, Enforcement, Finished, Observed, STUCK};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitThreads, priority_of};
-use punctual_linux::os::load;
-use punctual_linux::os::sched::Attributes;
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::{load, proc};
 
 /// What schedules the units of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +118,28 @@ impl Pool {
             }
             Units::Enforced(enforcement) => enforcement.command(Command::Remove(name.to_owned())),
             Units::Linux { units, .. } => units.retain(|unit| unit.name != name),
+        }
+    }
+
+    /// Confines the threads of a process that is about to come to a unit.
+    pub(super) fn confine(&self, name: &str, process: i32) {
+        let processors = match &self.units {
+            Units::Enforced(enforcement) => enforcement.processors_of(name),
+            Units::Linux { .. } => None,
+        };
+        let processors = processors.unwrap_or_else(|| self.processors.clone());
+        for thread in proc::threads(process).unwrap_or_default() {
+            // One that has ended needs none; else the watchdog does it, once the thread is in the unit.
+            let _ = sched::set_affinity(thread, &processors);
+        }
+    }
+
+    /// Threads came to a unit: they get the class that it has.
+    pub(super) fn renew(&self, name: &str) {
+        match &self.units {
+            Units::Enforced(enforcement) => enforcement.command(Command::Renew(name.to_owned())),
+            // Plain Linux gave it no class that its threads do not inherit or have.
+            Units::Linux { .. } => {}
         }
     }
 

@@ -46,6 +46,42 @@ impl LiveUnit {
         Ok(unit)
     }
 
+    /// Takes all processes of the cgroup at `home` as a unit, as long as the process `first` lives: moves
+    /// them to the group `unit<index>` in the group at `parent`, which is in that cgroup. Nothing about how
+    /// they are scheduled changes yet.
+    ///
+    /// # Errors
+    /// As [`LiveUnit::adopt`].
+    pub fn adopt_group(
+        name: &str,
+        first: Identity,
+        home: &Path,
+        parent: &Path,
+        index: usize,
+        journal: &mut Journal,
+    ) -> io::Result<LiveUnit> {
+        if Identity::of(first.id)? != first {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let pid = rustix::process::Pid::from_raw(first.id).ok_or(io::ErrorKind::InvalidInput)?;
+        let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+        let directory = parent.join(format!("unit{index}"));
+        let group = cgroup::group_at(&cgroup::mount()?, &directory).ok_or(io::ErrorKind::InvalidInput)?;
+        journal.record_threads(first.id)?;
+        journal.record(&Change::Unit { thread: first, group })?;
+        let group = Group::make(&directory, false)?;
+        // Processes that were forked meanwhile are found in the next round.
+        for _ in 0..ROUNDS_MAX {
+            if join(first.id, &cgroup::processes_in(home)?, &directory, journal)? == 0 {
+                break;
+            }
+        }
+        let clock = Clock::of_tree(first, descriptor, &group)?;
+        let mut unit = LiveUnit::new(name, UnitThreads::ProcessTree(first), group, clock);
+        unit.read_account()?;
+        Ok(unit)
+    }
+
     /// What it ran since it was adopted is not charged, if its clock can be read.
     pub fn begin_account(&mut self) {
         // If it is gone, the next look notices.
@@ -85,6 +121,30 @@ fn adopt_tree(root: Identity, directory: &Path, journal: &mut Journal) -> io::Re
 
 /// How often the processes of a tree are listed at most, while it starts others.
 const ROUNDS_MAX: usize = 100;
+
+/// Moves processes to the group at `directory`, of the unit whose first process is `first`, every thread
+/// written down first; returns how many there were.
+///
+/// # Errors
+/// The journal cannot be written, or a process that is still there cannot be moved.
+pub(crate) fn join(
+    first: i32,
+    processes: &[i32],
+    directory: &Path,
+    journal: &mut Journal,
+) -> io::Result<usize> {
+    let mut moved = 0;
+    for &process in processes {
+        let member = Change::Member { process, of: first };
+        let recorded = journal.record_threads(process).and_then(|()| journal.record(&member));
+        match recorded.and_then(|()| cgroup::move_to(directory, process)) {
+            Ok(()) => moved += 1,
+            Err(error) if proc::is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(moved)
+}
 
 /// Moves the processes of a tree that are not in `group` yet; returns how many there were.
 ///

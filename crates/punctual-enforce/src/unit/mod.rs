@@ -20,7 +20,7 @@ use punctual_linux::os::cgroup::Group;
 use punctual_linux::os::proc::SchedStat;
 use punctual_linux::os::sched::{self, Attributes};
 
-pub(crate) use adopt::tree;
+pub(crate) use adopt::{join, tree};
 pub use counters::UnitCounters;
 pub use error::{DEVIATIONS_MAX, DEVIATIONS_WITHIN, Deviation, Error};
 pub use tree::THREADS_MAX;
@@ -42,7 +42,7 @@ pub fn priority_of(rank: u16) -> u32 {
 pub enum UnitThreads {
     /// One thread: a vCPU.
     Thread(Identity),
-    /// A process with everything it starts.
+    /// A process with everything it starts, or everything in its cgroup.
     ProcessTree(Identity),
 }
 

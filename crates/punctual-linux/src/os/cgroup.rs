@@ -143,7 +143,7 @@ impl Group {
     /// # Errors
     /// As `write(2)`: `ESRCH` when the process is gone.
     pub fn add_process(&self, process: i32) -> io::Result<()> {
-        fs::write(self.directory.join("cgroup.procs"), process.to_string())
+        move_to(&self.directory, process)
     }
 
     /// Moves a single thread into it.
@@ -173,6 +173,24 @@ pub fn threads_in(directory: &Path) -> io::Result<Vec<i32>> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
+/// The processes in the group at `directory` now, without those of groups below it.
+///
+/// # Errors
+/// The group is gone, or threaded (`EOPNOTSUPP`).
+pub fn processes_in(directory: &Path) -> io::Result<Vec<i32>> {
+    let text = fs::read_to_string(directory.join("cgroup.procs"))?;
+    // Those of another namespace of ids are 0.
+    Ok(text.lines().filter_map(|line| line.parse().ok()).filter(|process| *process > 0).collect())
+}
+
+/// Moves process `pid` to the group at `directory`.
+///
+/// # Errors
+/// As `write(2)`: `ESRCH` when the process is gone.
+pub fn move_to(directory: &Path, pid: i32) -> io::Result<()> {
+    fs::write(directory.join("cgroup.procs"), pid.to_string())
+}
+
 /// Moves thread `tid` back to `group` (a path below `mount` as [`group_of`] gives). A process that is in
 /// another threaded domain must be moved as a whole: [`move_process`].
 ///
@@ -187,7 +205,7 @@ pub fn move_thread(mount: &Path, group: &str, tid: i32) -> io::Result<()> {
 /// # Errors
 /// As `write(2)`.
 pub fn move_process(mount: &Path, group: &str, pid: i32) -> io::Result<()> {
-    fs::write(below(mount, group).join("cgroup.procs"), pid.to_string())
+    move_to(&below(mount, group), pid)
 }
 
 /// May `group` have a threaded group in it for threads that are in `group` now, without any harm to others?
