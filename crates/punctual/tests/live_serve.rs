@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -609,6 +610,8 @@ impl Unit {
         let mut command = Command::new("sh");
         command.args(["-c", "read go; while :; do :; done"]).stdin(Stdio::piped());
         let mut child = command.spawn().expect("a process");
+        // It has the name of this thread until it has executed the shell.
+        wait("it is a shell", || proc::name(child.id() as i32).is_ok_and(|name| name == "sh"));
         cgroup::move_to(&self.directory(), child.id() as i32).expect("moved");
         drop(child.stdin.take());
         self.processes.push(child);
@@ -722,6 +725,81 @@ fn a_unit_has_one_budget_for_all_its_processes_and_is_as_it_was_when_it_leaves_i
     assert_eq!(unit.states()[..2], before[..], "{log}");
     assert!(!log.contains("put back") && !log.contains("given up"), "{log}");
     assert_eq!(log.matches(&format!("unit {} is held in pool rt", unit.name)).count(), 2, "{log}");
+}
+
+/// Makes a scope as `systemd-run --scope --quiet --collect --unit NAME -- COMMAND` does, below $SLICE.
+const SYSTEMD_RUN: &str = "#!/bin/sh
+[ \"$1 $2 $3 $4 $6\" = '--scope --quiet --collect --unit --' ] || exit 99
+mkdir -p \"$SLICE/$5\" && echo $$ >\"$SLICE/$5/cgroup.procs\" || exit 98
+shift 6
+exec \"$@\"
+";
+
+#[test]
+fn a_program_that_exec_starts_is_held_in_its_class_and_its_exit_status_is_its_own() {
+    let Some(_turn) = needs() else { return };
+    let name = format!("capture-{}", std::process::id());
+    let class = format!(
+        "[class.tap]\nmatch = [{{ exec = '{name}' }}]\nbudget = '2ms'\nperiod = '10ms'\npriority = 1\n"
+    );
+    let host = Host::start(&class, "60");
+    let slice = cgroup::mount().expect("mounted").join(format!("e{}.slice", std::process::id()));
+    let tools = host.folder.path().join("tools");
+    fs::create_dir(&tools).expect("made");
+    fs::write(tools.join("systemd-run"), SYSTEMD_RUN).expect("written");
+    fs::set_permissions(tools.join("systemd-run"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let mut command = host.command(&["exec", "--run", "run", &name, "--"]);
+    command.args(["sh", "-c", "trap 'exit 7' TERM; while :; do :; done"]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", tools.display())).env("SLICE", &slice);
+    wait("the service answers", || host.status("nobody").is_none() && host.logged().contains("the service"));
+    let child = command.spawn().expect("it starts");
+    let scope = format!("punctual-exec.{name}.{}.scope", child.id());
+    let mut unit = Unit { slice, name: scope, processes: vec![child] };
+    unit.wait_until_held(&host);
+    undisturbed(|| {
+        let share = unit.share(Duration::from_secs(1));
+        if (0.19..0.21).contains(&share) { Ok(()) } else { Err(format!("{share} of a processor")) }
+    });
+    let seen = host.status(&unit.name).expect("an answer");
+    assert_eq!((&seen["kind"], &seen["class"]), (&"unit".into(), &"tap".into()), "{seen}");
+    signal(unit.processes[0].id(), "TERM");
+    assert_eq!(unit.processes[0].wait().expect("an end").code(), Some(7));
+    unit.processes.clear();
+    wait("it is released", || host.status(&unit.name).is_none());
+    host.end();
+}
+
+/// Waits until all processes of a unit are held; how long that took, in ms.
+fn held_after_ms(unit: &Unit, host: &Host, since: Instant) -> u128 {
+    unit.wait_until_held(host);
+    since.elapsed().as_millis()
+}
+
+#[test]
+fn a_unit_is_whole_again_soon_after_a_process_came_or_the_oldest_ended() {
+    let Some(_turn) = needs() else { return };
+    let mut unit = Unit::start("tap-changes", 1);
+    let host = Host::start(&unit.class("2ms"), "60");
+    unit.wait_until_held(&host);
+    let (mut come, mut ended) = (Vec::new(), Vec::new());
+    for _ in 0..kills(10) {
+        let start = Instant::now();
+        unit.add();
+        come.push(held_after_ms(&unit, &host, start));
+        let start = Instant::now();
+        unit.end_first();
+        // The others are let go of first.
+        wait("the enforcing process knows it", || !unit.is_held());
+        ended.push(held_after_ms(&unit, &host, start));
+    }
+    host.end();
+    for (what, mut times) in [("a process came", come), ("the oldest process ended", ended)] {
+        times.sort_unstable();
+        let [median, worst] = [times[times.len() / 2], times[times.len() - 1]];
+        println!("{what}: held after {median} ms (median), {worst} ms (worst of {})", times.len());
+        assert!(worst < 2_000, "{what}: {worst} ms");
+    }
 }
 
 #[test]
