@@ -1,6 +1,8 @@
 //! What the service of a host is told by `/etc/punctual`: classes of VMs and of other control groups, and the
 //! pools that they name.
 
+use std::fmt;
+
 use punctual_sched::{Duration, Instant, UnitParams};
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +149,50 @@ pub enum Match {
     Unit(Pattern),
     /// The cgroup of its process, or one around that; or a cgroup, whose processes are not a VM's.
     Cgroup(PathPattern),
+    /// The scope in which `punctual exec NAME` starts a program.
+    Exec(ExecName),
+}
+
+impl Match {
+    /// The names of systemd units that it fits; `None` where it asks for something else.
+    pub fn unit_pattern(&self) -> Option<Pattern> {
+        match self {
+            Match::Unit(pattern) => Some(pattern.clone()),
+            Match::Exec(name) => Some(Pattern::new(name.scope("*"))),
+            _ => None,
+        }
+    }
+}
+
+/// A name for programs that `punctual exec` starts: letters, digits, `-` and `_`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecName(String);
+
+impl ExecName {
+    /// At most this long: with the rest of the scope's name it is far below the 255 bytes that systemd takes.
+    const LENGTH_MAX: usize = 64;
+
+    /// A name as a file or the command line spells it.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn parse(text: &str) -> Result<ExecName, &'static str> {
+        let is_fitting = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if text.is_empty() || text.len() > ExecName::LENGTH_MAX || !text.bytes().all(is_fitting) {
+            return Err("expected 1 to 64 letters, digits, `-` and `_`");
+        }
+        Ok(ExecName(text.to_owned()))
+    }
+
+    /// The name alone.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The scope for a process, by its id. No name has a point, so none is the beginning of another's scope.
+    pub fn scope(&self, process: impl fmt::Display) -> String {
+        format!("punctual-exec.{}.{process}.scope", self.0)
+    }
 }
 
 /// A text in which `*` matches any characters and `?` one, as in a shell.
@@ -199,7 +245,7 @@ impl PathPattern {
     /// # Errors
     /// What is wrong with it, as what was expected instead.
     pub fn parse(text: &str) -> Result<PathPattern, String> {
-        const EXAMPLE: &str = "for example \"/kubepods.slice/*pod1234*\"";
+        const EXAMPLE: &str = "for example \"/kubepods.slice/*/cri-containerd-*.scope\"";
         if text.starts_with("/sys/fs/cgroup") {
             return Err(format!("expected a path below the root of the cgroups, {EXAMPLE}"));
         }
@@ -307,5 +353,18 @@ mod tests {
         // The time is bounded by the product of the lengths.
         let (many, long) = ("*a".repeat(500) + "b", "a".repeat(5_000));
         assert!(!Pattern::new(many).matches(&long));
+    }
+
+    #[test]
+    fn a_name_of_exec_fits_its_own_scopes_alone() {
+        let pattern =
+            |name| Match::Exec(ExecName::parse(name).expect("valid")).unit_pattern().expect("units");
+        let scope = ExecName::parse("capture").expect("valid").scope(4711);
+        assert_eq!(scope, "punctual-exec.capture.4711.scope");
+        assert!(pattern("capture").matches(&scope));
+        assert!(!pattern("cap").matches(&scope) && !pattern("capture-2").matches(&scope));
+        for wrong in ["", "a.b", "a/b", "a*", "a b", "\u{fc}", &"a".repeat(65)] {
+            assert!(ExecName::parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

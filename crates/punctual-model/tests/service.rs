@@ -92,7 +92,6 @@ fn what_this_version_cannot_carry_out_is_refused() {
         ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
         (format!("{RELAY}near = 'sv0'\n"), "near", "[class.relay]"),
         (format!("{RELAY}helpers = {{ budget = '100us' }}\n"), "helpers", "[class.relay]"),
-        ("[class.a]\nmatch = [{ exec = 'capture' }]\n".to_owned(), "exec", "an item of `match`"),
     ] {
         let (_, _, message, ..) = defect(&[("a", &text)]);
         let expected = format!("`{key}` in {of} is not supported by the service of punctual {version}");
@@ -119,6 +118,7 @@ fn errors_name_file_line_what_was_expected_and_the_nearest_name() {
             "`cgroup` cannot be \"/sys/fs/cgroup/a/b/\"",
             "/a/b",
         ),
+        ("[class.a]\nmatch = [{ exce = 'x' }]\n", 2, "an item of `match` has no key `exce`", "exec"),
         ("mdoe = 'observe'\n", 1, "the service's configuration has no key `mdoe`", "mode"),
         ("mode = 'obsrve'\n", 1, "`mode` is \"obsrve\"", "observe"),
     ] {

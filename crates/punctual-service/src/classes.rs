@@ -19,7 +19,9 @@ fn fits(one: &Match, actor: &Actor) -> bool {
         Match::Metadata(class) => {
             actor.libvirt.as_ref().and_then(|libvirt| libvirt.class.as_ref()) == Some(class)
         }
-        Match::Unit(pattern) => actor.unit.as_deref().is_some_and(|unit| pattern.matches(unit)),
+        Match::Unit(_) | Match::Exec(_) => {
+            one.unit_pattern().zip(actor.unit.as_deref()).is_some_and(|(pattern, unit)| pattern.matches(unit))
+        }
         Match::Cgroup(pattern) => actor.cgroup.as_deref().is_some_and(|cgroup| {
             if actor.is_group() { pattern.matches(cgroup) } else { pattern.covers(cgroup) }
         }),

@@ -55,12 +55,7 @@ impl Groups {
         let matches = || config.classes.iter().flat_map(|class| &class.matches);
         let Some(mount) = &self.mount else { return Vec::new() };
         let mut paths = Vec::new();
-        let units: Vec<&Pattern> = matches()
-            .filter_map(|one| match one {
-                Match::Unit(pattern) => Some(pattern),
-                _ => None,
-            })
-            .collect();
+        let units: Vec<Pattern> = matches().filter_map(Match::unit_pattern).collect();
         if !units.is_empty() {
             units_in(mount, "", &units, DEPTH_MAX, &mut paths);
         }
@@ -124,7 +119,7 @@ fn is_of_enforcement(name: &str) -> bool {
 }
 
 /// Collects units below a slice that one of the patterns matches.
-fn units_in(mount: &Path, above: &str, units: &[&Pattern], depth: usize, found: &mut Vec<String>) {
+fn units_in(mount: &Path, above: &str, units: &[Pattern], depth: usize, found: &mut Vec<String>) {
     for name in groups_in(&cgroup::below(mount, above)) {
         if is_unit(&name) && units.iter().any(|unit| unit.matches(&name)) && name != INIT_SCOPE {
             found.push(format!("{above}/{name}"));

@@ -23,6 +23,7 @@ mod core;
 mod descriptors;
 pub mod discovery;
 mod enforcement;
+pub mod exec;
 pub mod groups;
 pub mod hook;
 mod last_good;

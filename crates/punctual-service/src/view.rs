@@ -7,7 +7,7 @@ use punctual_hold::protocol::{HeldActor, HeldVcpu};
 use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
 use punctual_linux::os::sched;
 use punctual_linux::vmm::Role;
-use punctual_model::service::{Adjustment, Class, ServiceConfig};
+use punctual_model::service::{Adjustment, Class, Match, ServiceConfig};
 use punctual_sched::{Duration, UnitParams};
 use serde::{Deserialize, Serialize};
 
@@ -115,6 +115,9 @@ pub struct ClassView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     pub best_effort: bool,
+    /// Names for `punctual exec` that it matches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exec: Vec<String>,
     /// VMs and units that belong to it now.
     pub actors: usize,
 }
@@ -338,6 +341,13 @@ pub fn warnings(registry: &Registry, actor: &Actor) -> Vec<Warning> {
     warnings
 }
 
+fn exec_name(one: &Match) -> Option<String> {
+    match one {
+        Match::Exec(name) => Some(name.name().to_owned()),
+        _ => None,
+    }
+}
+
 /// Classes with how many VMs and units they have.
 pub fn classes(registry: &Registry) -> Vec<ClassView> {
     let count = |name: &str| registry.actors().filter(|actor| actor.class() == Some(name)).count();
@@ -349,6 +359,7 @@ pub fn classes(registry: &Registry) -> Vec<ClassView> {
         period_ns: class.params.period.map(|period| period.as_ns()),
         priority: class.params.priority,
         best_effort: class.params.best_effort,
+        exec: class.matches.iter().filter_map(exec_name).collect(),
         actors: count(&class.name),
     };
     config.classes.iter().map(view).collect()

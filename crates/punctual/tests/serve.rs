@@ -754,6 +754,32 @@ fn said_by(service: &Service, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
 }
 
+/// Live tests start programs by it.
+#[test]
+fn exec_starts_nothing_without_a_service_or_a_class_of_that_name() {
+    let mut service = Service::start("[class.tap]\nmatch = [{ exec = 'capture' }]\n");
+    let exec = |service: &Service, name: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["exec", "--run", "run", name, "--", "touch", "started"]);
+        let output = command.current_dir(service.folder.path()).output().expect("it runs");
+        assert!(!service.path("started").exists());
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (code, said) = exec(&service, "captur");
+    assert_eq!(code, Some(2));
+    assert!(said.contains("match = [{ exec = \"captur\" }]; did you mean \"capture\"?"), "{said}");
+    let (code, said) = exec(&service, "a.b");
+    assert_eq!(code, Some(2));
+    assert!(said.contains("expected 1 to 64 letters, digits, `-` and `_`"), "{said}");
+    let (code, checked) = said_by(&service, &["--check", "--config", "etc"]);
+    assert_eq!(code, Some(0), "{checked}");
+    service.child.0.kill().expect("killed");
+    service.child.0.wait().expect("an end");
+    let (code, said) = exec(&service, "capture");
+    assert_eq!(code, Some(2));
+    assert!(said.contains("io.punctual.Host"), "{said}");
+}
+
 #[test]
 fn a_service_that_starts_with_a_broken_configuration_goes_on_with_the_one_before() {
     let mut service = Service::start("");

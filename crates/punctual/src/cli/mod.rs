@@ -13,6 +13,7 @@ mod describe;
 mod doctor;
 mod enforce;
 mod error;
+mod exec;
 pub mod exit;
 mod export;
 mod grid;
@@ -184,6 +185,7 @@ enum Command {
     Adjust(adjust::Args),
     Pause(adjust::PauseArgs),
     Resume(adjust::ResumeArgs),
+    Exec(exec::Args),
     Switch(switch::Args),
     Sockets(sockets::Args),
     Xen(xen::Args),
@@ -237,6 +239,7 @@ pub fn main() -> ExitCode {
         Command::Adjust(args) => adjust::run(args, &ui),
         Command::Pause(args) => adjust::pause(args),
         Command::Resume(args) => adjust::resume(args),
+        Command::Exec(args) => exec::run(args),
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),
         Command::Xen(args) => xen::run(args, &ui),

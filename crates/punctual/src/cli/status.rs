@@ -413,6 +413,7 @@ mod tests {
             actors_seen: 1,
             actors_released: 0,
             classes: vec![ClassView {
+                exec: Vec::new(),
                 name: "relay".into(),
                 pool: Some("rt".into()),
                 budget_ns: Some(400_000),

@@ -115,8 +115,9 @@ pub(crate) static MATCH: TableInfo = TableInfo {
             Kind::Line,
             None,
             "The same for a cgroup by its path below the root of version 2, for example \
-             `\"/kubepods.slice/*pod1234*\"`; `*` and `?` do not match `/`.",
+             `\"/kubepods.slice/*/cri-containerd-*.scope\"`; `*` and `?` do not match `/`.",
         ),
+        key("exec", Kind::Line, None, "What `punctual exec` starts under this name."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -152,9 +153,3 @@ pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
     Refused { name: "helpers", instead: "expected none: helper threads get the processors that no pool has" },
     Refused { name: "budget_of", instead: "expected none: `budget` is that of each vCPU" },
 ];
-
-/// Keys of a match that are refused.
-pub(crate) const REFUSED_OF_MATCH: &[Refused] = &[Refused {
-    name: "exec",
-    instead: "expected `unit` or `cgroup`: start the program in a unit of its own",
-}];

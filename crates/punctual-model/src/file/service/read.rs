@@ -2,7 +2,7 @@
 
 use punctual_sched::{Instant, UnitParams};
 
-use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, REFUSED_OF_MATCH, Refused, SERVICE, STRICT};
+use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, Refused, SERVICE, STRICT};
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::build::refused;
@@ -20,7 +20,7 @@ use crate::file::tree::{Entry, Table, Value};
 use crate::host::Pool;
 use crate::index::PoolIx;
 use crate::placement::Slot;
-use crate::service::{Class, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig};
+use crate::service::{Class, ExecName, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig};
 use crate::topology::Topology;
 
 /// A file of the configuration.
@@ -103,7 +103,7 @@ fn refuse(table: &mut Table, of: &str, keys: &[Refused], errors: &mut Errors) {
     });
 }
 
-/// As [`refuse`], in each class and its matches.
+/// As [`refuse`], in each class.
 fn refuse_in_classes(root: &mut Table, errors: &mut Errors) {
     let Some(Value::Table(classes)) = root.get_mut("class").map(|entry| &mut entry.node.value) else {
         return;
@@ -111,14 +111,6 @@ fn refuse_in_classes(root: &mut Table, errors: &mut Errors) {
     for class in &mut classes.entries {
         let Value::Table(table) = &mut class.node.value else { continue };
         refuse(table, &format!("[class.{}]", shorten(&class.key)), REFUSED_OF_CLASS, errors);
-        let Some(Value::List(items)) = table.get_mut("match").map(|entry| &mut entry.node.value) else {
-            continue;
-        };
-        for item in items {
-            if let Value::Table(item) = &mut item.value {
-                refuse(item, MATCH.title, REFUSED_OF_MATCH, errors);
-            }
-        }
     }
 }
 
@@ -250,8 +242,6 @@ fn matches(entry: &Entry, errors: &mut Errors) -> Vec<Match> {
         match &item.value {
             Value::Table(table) => match &table.entries[..] {
                 [one] => matches.extend(one_match(one, errors)),
-                // What was in it is refused already.
-                [] if errors.count() > 0 => {}
                 _ => errors.add(item.place, "an item of `match` has one key", EXPECTED),
             },
             other => errors.add(item.place, format!("`match` has {}", other.kind()), EXPECTED),
@@ -272,6 +262,7 @@ fn one_match(entry: &Entry, errors: &mut Errors) -> Option<Match> {
         "libvirt" => Match::Libvirt(Pattern::new(text)),
         "unit" => Match::Unit(unit(text, entry, errors)?),
         "cgroup" => Match::Cgroup(cgroup(text, entry, errors)?),
+        "exec" => Match::Exec(exec(text, entry, errors)?),
         "metadata" => Match::Metadata(text.to_owned()),
         _ => Match::Uuid(uuid(text, entry, errors)?),
     })
@@ -315,6 +306,15 @@ fn cgroup(text: &str, entry: &Entry, errors: &mut Errors) -> Option<PathPattern>
             None
         }
     }
+}
+
+/// A name for `punctual exec`.
+fn exec(text: &str, entry: &Entry, errors: &mut Errors) -> Option<ExecName> {
+    let name = ExecName::parse(text);
+    if let Err(expected) = name {
+        errors.add(entry.node.place, format!("`exec` cannot be \"{}\"", shorten(text)), expected);
+    }
+    name.ok()
 }
 
 /// A UUID in lower case.
