@@ -257,6 +257,26 @@ systemctl restart punctuald
 until_so 60 vm_is plc-1 'vm["state"] == "held"'
 [ "$(unit_of_vcpu)" = "$unit" ] || fail "a restart of the service moves the vCPU"
 step "enforcement: kills and a restart of the service move nothing"
+cat >>$configuration <<'EOF'
+[class.tools]
+match = [{ exec = "tool" }, { unit = "tap.service" }]
+budget = "1ms"
+period = "10ms"
+priority = 9
+EOF
+systemctl reload punctuald || fail "systemctl reload fails with a class of units"
+systemd-run --quiet --unit tap sleep 1000
+punctual exec tool -- sleep 1001 &
+tool=$!
+scope=punctual-exec.tool.$tool.scope
+until_so 60 vm_is tap.service 'vm["state"] == "held" and vm["kind"] == "unit"'
+until_so 60 vm_is "$scope" 'vm["state"] == "held"'
+grep -q "/$scope/punctual-.*-attached/unit" "/proc/$tool/cgroup" || fail "$(cat /proc/$tool/cgroup)"
+step "enforcement: a service of systemd and a program of punctual exec are held"
+systemctl stop tap.service
+kill "$tool"
+tool_is_gone() { ! punctual status "$scope" >tool.log 2>&1; }
+until_so 60 tool_is_gone
 killed=$(main_pid punctual-enforce.service)
 kill -9 "$killed"
 start=$(date +%s%N)
