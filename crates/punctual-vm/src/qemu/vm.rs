@@ -28,6 +28,9 @@ const QUIT_LIMIT: Duration = Duration::from_secs(3);
 /// How long a QEMU without a monitor may take to end by itself: it refuses its arguments, for example.
 const REFUSAL_LIMIT: Duration = Duration::from_millis(500);
 
+/// How long the last lines of a QEMU that ended may take to arrive.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
+
 /// Lines of the console in a message.
 const CONSOLE_LINES: usize = 25;
 
@@ -85,6 +88,7 @@ impl Vm {
             }
             Err(source) => {
                 let status = end(&mut child, REFUSAL_LIMIT);
+                console.wait_for_end(LAST_WORDS_LIMIT);
                 let last_words = LastWords { status, lines: console.last(CONSOLE_LINES) };
                 Err(Error::NoMonitor { vm: name(), source, last_words })
             }
@@ -160,9 +164,12 @@ impl Vm {
 
     /// How QEMU ended, if it did, and the last lines that it and its guest wrote.
     pub fn last_words(&mut self) -> LastWords {
-        // QEMU's last lines may still be on their way to us.
+        // The last lines may still be on their way to us.
         std::thread::sleep(Duration::from_millis(50));
         let status = self.child.try_wait().ok().flatten();
+        if status.is_some() {
+            self.console.wait_for_end(LAST_WORDS_LIMIT);
+        }
         LastWords { status, lines: self.console.last(CONSOLE_LINES) }
     }
 
