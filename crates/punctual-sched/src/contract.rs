@@ -7,7 +7,7 @@
 //! A processor of the simulator pauses while its vCPU does not run, and a live enforcer learns only later
 //! what ran, so not every driver charges what the clock says. [`Charges`] says which do.
 //!
-//! Around [`Turns`] it also checks that the vCPUs of a VM take turns.
+//! Around [`Turns`] and [`VmServers`] it also checks that the vCPUs of a VM take turns.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,6 +18,7 @@ use crate::params::{ParamError, UnitParams};
 use crate::policy::{Account, Policy};
 use crate::time::{Duration, Instant};
 use crate::turns::{TURN, Turns};
+use crate::vm_server::VmServers;
 use crate::wrap::{Wrapped, Wrapper};
 
 /// What a driver charges.
@@ -73,7 +74,17 @@ pub fn checked(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dy
 
 /// The policy in [`Turns`], and those in a [`Contract`] as [`checked`].
 pub fn in_turns(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dyn Policy> {
-    let policy: Box<dyn Policy> = Box::new(Wrapped::new(Turns::new(cpus), policy));
+    take_turns(Box::new(Wrapped::new(Turns::new(cpus), policy)), cpus, charges)
+}
+
+/// The policy in [`Turns`] and [`VmServers`], and those in a [`Contract`] as [`checked`].
+pub fn in_vm_servers(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dyn Policy> {
+    let turns = Box::new(Wrapped::new(Turns::new(cpus), policy));
+    take_turns(Box::new(Wrapped::new(VmServers::new(cpus), turns)), cpus, charges)
+}
+
+/// As [`checked`], for a policy under which the vCPUs of a VM take turns.
+fn take_turns(policy: Box<dyn Policy>, cpus: usize, charges: Charges) -> Box<dyn Policy> {
     if !cfg!(debug_assertions) {
         return policy;
     }

@@ -136,7 +136,11 @@ impl<P: Policy + ?Sized> Driver<P> {
     /// # Errors
     /// Those of the policy.
     pub fn adjust(&mut self, unit: UnitId, params: &UnitParams) -> Result<(), ParamError> {
-        self.charge_unit(unit);
+        match params.vm.filter(|_| params.shares_budget) {
+            // Whichever vCPU of the VM runs.
+            Some(_) => (0..self.state.processors.len() as u32).for_each(|cpu| self.charge(CpuId(cpu))),
+            None => drop(self.charge_unit(unit)),
+        }
         let adjusted = self.policy.adjust(self.state.now, unit, params, &mut self.state.resched);
         self.refresh_timer();
         adjusted

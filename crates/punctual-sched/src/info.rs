@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::borrow::Borrow;
 
 use crate::background::Background;
-use crate::contract::{Charges, checked, in_turns};
+use crate::contract::{Charges, checked, in_turns, in_vm_servers};
 use crate::params::UnitParams;
 #[cfg(doc)]
 use crate::policy::Account;
@@ -446,7 +446,8 @@ impl PolicyInfo {
     }
 
     /// Builds an instance for these `units`: with best-effort ones among them, the policy stands in a
-    /// [`Background`]; with several vCPUs of a VM, in [`Turns`] around that.
+    /// [`Background`]; with several vCPUs of a VM, in [`Turns`] around that; if these share a budget, in
+    /// [`VmServers`](crate::vm_server::VmServers) around all.
     ///
     /// # Errors
     /// Those of [`PolicyInfo::build`].
@@ -457,25 +458,30 @@ impl PolicyInfo {
         units: impl IntoIterator<Item: Borrow<UnitParams>>,
     ) -> Result<Box<dyn Policy>, OptionError> {
         let mut policy = self.build(cpus, options)?;
-        let (mut has_best_effort, mut has_vms) = (false, false);
+        let (mut has_best_effort, mut has_vms, mut share_budgets) = (false, false, false);
         for params in units {
             let params: &UnitParams = params.borrow();
             has_best_effort |= params.best_effort;
             has_vms |= params.vm.is_some();
+            share_budgets |= params.vm.is_some() && params.shares_budget;
         }
         if has_best_effort {
             let wrapped = Wrapped::new(Background::new(cpus), policy);
             policy = checked(Box::new(wrapped), cpus, Charges::Reported);
         }
-        Ok(if has_vms { in_turns(policy, cpus, Charges::Reported) } else { policy })
+        Ok(match (has_vms, share_budgets) {
+            (_, true) => in_vm_servers(policy, cpus, Charges::Reported),
+            (true, false) => in_turns(policy, cpus, Charges::Reported),
+            (false, false) => policy,
+        })
     }
 
-    /// Builds an instance for units that come later, several vCPUs of a VM among them.
+    /// Builds an instance for units that come later, also several vCPUs of a VM, with one budget or not.
     ///
     /// # Errors
     /// Those of [`PolicyInfo::build`].
     pub fn build_in_turns(&self, cpus: usize, options: &Options) -> Result<Box<dyn Policy>, OptionError> {
-        Ok(in_turns(self.build(cpus, options)?, cpus, Charges::Reported))
+        Ok(in_vm_servers(self.build(cpus, options)?, cpus, Charges::Reported))
     }
 
     /// The unit's parameter called `name`, if the policy reads it.

@@ -45,6 +45,7 @@ pub mod time;
 pub mod turns;
 pub mod utilization;
 mod vec_growth;
+pub mod vm_server;
 pub mod wrap;
 
 pub use cpuset::{CpuId, CpuSet};

@@ -32,6 +32,8 @@ pub struct UnitParams {
     /// The VM that the unit is a vCPU of, by a number of its own; `None` for a task, and for the only vCPU of
     /// a VM. Units of one VM take turns, see [`crate::turns`].
     pub vm: Option<u32>,
+    /// Do all units of `vm` draw from one budget? See [`crate::vm_server`].
+    pub shares_budget: bool,
 }
 
 impl UnitParams {
@@ -53,6 +55,9 @@ impl UnitParams {
     pub const AFFINITY: &str = "affinity";
     /// The name of `best_effort`.
     pub const BEST_EFFORT: &str = "best_effort";
+
+    /// The name of the key behind `shares_budget`.
+    pub const BUDGET_OF: &str = "budget_of";
 
     /// The affinity must leave at least one of the pool's `cpus` processors.
     ///

@@ -10,8 +10,9 @@
 //! - `now` never goes back from one call to the next.
 //! - Every processor picks once before time passes, so that budgets can idle away from the start.
 //! - Before `pick`, `sleep`, `remove` and `adjust`, the driver has charged every unit concerned for all the
-//!   time it ran until `now` ([`Policy::charge`]); before `on_timer` it has charged the processor named by
-//!   [`Timer::charge`], and calls it only if the timer is still due then.
+//!   time it ran until `now` ([`Policy::charge`]), and of vCPUs that share a budget the one that runs; before
+//!   `on_timer` it has charged the processor named by [`Timer::charge`], and calls it only if the timer is
+//!   still due then.
 //! - After a call that fills `resched`, the driver calls `pick` on each of those processors at the same
 //!   instant (a real machine: as soon as the interrupt arrives). It also calls `pick` at the latest at
 //!   [`Slice::until`].

@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use punctual_sched::contract::{Charges, checked, in_turns};
+use punctual_sched::contract::{Charges, checked, in_turns, in_vm_servers};
 use punctual_sched::registry::{self, Options};
 use punctual_sched::{CpuId, Driver, Duration, UnitId, UnitParams};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -32,8 +32,16 @@ fn main() {
     println!("no decision of any policy allocates: ok");
 }
 
+/// What stands around a policy.
+#[derive(Clone, Copy, PartialEq)]
+enum Around {
+    Nothing,
+    Turns,
+    VmServers,
+}
+
 /// Inserts [`UNITS`] units with various budgets, periods and priorities.
-fn insert_units(driver: &mut Driver) -> Vec<UnitId> {
+fn insert_units(driver: &mut Driver, around: Around) -> Vec<UnitId> {
     (0..UNITS as u64)
         .map(|i| {
             let params = UnitParams {
@@ -41,6 +49,7 @@ fn insert_units(driver: &mut Driver) -> Vec<UnitId> {
                 period: Some(Duration::from_ms(20 + i % 7)),
                 priority: Some((i % 10) as u32),
                 vm: Some((i % 30) as u32),
+                shares_budget: around == Around::VmServers && i % 30 < 20,
                 ..UnitParams::default()
             };
             driver.insert(&params).expect("valid")
@@ -49,12 +58,17 @@ fn insert_units(driver: &mut Driver) -> Vec<UnitId> {
 }
 
 fn no_decision_of_any_policy_allocates() {
-    for (info, has_turns) in registry::policies().iter().flat_map(|info| [(info, false), (info, true)]) {
+    let all = [Around::Nothing, Around::Turns, Around::VmServers];
+    for (info, around) in registry::policies().iter().flat_map(|info| all.map(|around| (info, around))) {
         let policy = (info.construct)(CPUS, &Options::new()).expect("defaults are accepted");
         let policy = checked(policy, CPUS, Charges::Elapsed);
-        let policy = if has_turns { in_turns(policy, CPUS, Charges::Elapsed) } else { policy };
+        let policy = match around {
+            Around::Nothing => policy,
+            Around::Turns => in_turns(policy, CPUS, Charges::Elapsed),
+            Around::VmServers => in_vm_servers(policy, CPUS, Charges::Elapsed),
+        };
         let mut driver = Driver::new(policy, CPUS);
-        let units = insert_units(&mut driver);
+        let units = insert_units(&mut driver, around);
         let mut ranking = Vec::with_capacity(UNITS);
         let mut inserted = [true; UNITS];
         let mut random = Xorshift(42);

@@ -27,6 +27,7 @@ fn params() -> impl Strategy<Value = UnitParams> {
         extratime: rest.0,
         affinity: rest.1.map(affinity),
         vm: rest.2,
+        shares_budget: false,
     })
 }
 
@@ -65,6 +66,21 @@ fn play_in_turns(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event
     events::play_in_turns(info, cpus, &options(info, choice), events, INSTANTS_MAX)
 }
 
+/// The same, while the vCPUs of one VM share a budget, and so the processors that they may run on.
+fn play_in_vm_servers(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event]) -> Option<Vec<Span>> {
+    let share = |params: &UnitParams| {
+        let affinity = params.affinity.clone().filter(|_| params.vm.is_none());
+        UnitParams { shares_budget: true, affinity, ..params.clone() }
+    };
+    let share = |event: &Event| match event {
+        Event::Insert(params) => Event::Insert(share(params)),
+        Event::Adjust(unit, params) => Event::Adjust(*unit, share(params)),
+        other => other.clone(),
+    };
+    let events: Vec<Event> = events.iter().map(share).collect();
+    events::play_in_vm_servers(info, cpus, &options(info, choice), &events, INSTANTS_MAX)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
@@ -88,6 +104,18 @@ proptest! {
     ) {
         for info in registry::policies() {
             let outcome = std::panic::catch_unwind(|| play_in_turns(info, cpus, &choice, &events));
+            prop_assert!(outcome.is_ok(), "{}: see the panic above", info.name);
+        }
+    }
+
+    #[test]
+    fn every_policy_keeps_them_while_vcpus_share_budgets(
+        cpus in 1..=CPUS_MAX,
+        choice in prop::collection::vec(any::<u64>(), 16),
+        events in events(),
+    ) {
+        for info in registry::policies() {
+            let outcome = std::panic::catch_unwind(|| play_in_vm_servers(info, cpus, &choice, &events));
             prop_assert!(outcome.is_ok(), "{}: see the panic above", info.name);
         }
     }

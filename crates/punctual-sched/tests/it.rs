@@ -18,4 +18,5 @@ mod servers_properties;
 mod servers_sporadic_defects;
 mod servers_timelines;
 mod turns;
+mod vm_servers;
 mod wrap;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
-use punctual_sched::contract::{Charges, checked, in_turns};
+use punctual_sched::contract::{Charges, checked, in_turns, in_vm_servers};
 use punctual_sched::registry::{self, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice};
 use punctual_sched::{Running, UnitId, UnitParams};
@@ -88,6 +88,8 @@ struct Work {
     jobs: VecDeque<Job>,
     awake: bool,
     affinity: Option<CpuSet>,
+    /// The VM whose budget it shares: one of its vCPUs runs at a time.
+    server: Option<u32>,
 }
 
 /// The driver; owns the policy, the processors and the units' work.
@@ -127,6 +129,12 @@ impl Driver {
     pub fn in_turns(info: &PolicyInfo, cpus: usize, options: &Options) -> Option<Self> {
         let policy = checked((info.construct)(cpus, options).ok()?, cpus, Charges::Elapsed);
         Some(Driver::new(in_turns(policy, cpus, Charges::Elapsed), cpus, info.work_conservation))
+    }
+
+    /// The same, with VMs whose vCPUs share a budget as well.
+    pub fn in_vm_servers(info: &PolicyInfo, cpus: usize, options: &Options) -> Option<Self> {
+        let policy = checked((info.construct)(cpus, options).ok()?, cpus, Charges::Elapsed);
+        Some(Driver::new(in_vm_servers(policy, cpus, Charges::Elapsed), cpus, info.work_conservation))
     }
 }
 
@@ -177,7 +185,8 @@ impl<P: Policy + ?Sized> Driver<P> {
     /// Inserts a unit now, or says why not.
     pub fn try_insert(&mut self, params: &UnitParams) -> Result<UnitId, ParamError> {
         let unit = self.machine.insert(params)?;
-        let work = Work { affinity: params.affinity.clone(), ..Work::default() };
+        let server = params.vm.filter(|_| params.shares_budget);
+        let work = Work { affinity: params.affinity.clone(), server, ..Work::default() };
         let old = self.units.insert(unit, work);
         assert!(old.is_none(), "{unit:?} was given out twice");
         Ok(unit)
@@ -452,6 +461,14 @@ impl<P: Policy + ?Sized> Driver<P> {
         self.check_conservation();
     }
 
+    /// Has it a processor, or another vCPU with the same budget?
+    fn has_processor(&self, unit: UnitId) -> bool {
+        let server = self.units[&unit].server;
+        let shares = |other: &UnitId| server.is_some() && self.units[other].server == server;
+        let mut running = self.state.processors.iter().filter_map(|processor| processor.run.charged());
+        running.any(|other| other == unit || shares(&other))
+    }
+
     /// No processor idles while a unit that is eligible there ([`Policy::ranking`]) and has work waits.
     /// (A partitioned policy ranks a unit on its home processor only.)
     fn check_conservation(&self) {
@@ -467,7 +484,7 @@ impl<P: Policy + ?Sized> Driver<P> {
             self.policy.ranking(CpuId(cpu as u32), &mut ranking);
             for unit in &ranking {
                 assert!(
-                    !self.units[unit].awake || self.cpu_of(*unit).is_some(),
+                    !self.units[unit].awake || self.has_processor(*unit),
                     "{}: processor {cpu} idles though {unit:?} waits",
                     self.now()
                 );

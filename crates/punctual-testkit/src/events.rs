@@ -109,6 +109,17 @@ pub fn play_in_turns(
     Some(play_with(Driver::in_turns(info, cpus, options)?, cpus, events, instants_max))
 }
 
+/// [`play`] with VMs whose vCPUs share a budget.
+pub fn play_in_vm_servers(
+    info: &PolicyInfo,
+    cpus: usize,
+    options: &Options,
+    events: &[Event],
+    instants_max: usize,
+) -> Option<Vec<Span>> {
+    Some(play_with(Driver::in_vm_servers(info, cpus, options)?, cpus, events, instants_max))
+}
+
 fn play_with(driver: Driver, cpus: usize, events: &[Event], instants_max: usize) -> Vec<Span> {
     let mut game = Game { driver, cpus, instants_left: instants_max };
     events.iter().for_each(|event| game.play(event));

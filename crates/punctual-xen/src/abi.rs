@@ -155,6 +155,7 @@ impl Params {
             best_effort: is_given(7) && self.best_effort != 0,
             affinity: is_given(8).then(|| self.affinity.set()),
             vm: None,
+            shares_budget: false,
         }
     }
 }
