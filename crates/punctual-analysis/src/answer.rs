@@ -282,7 +282,7 @@ impl Answers {
             test: answer.test.to_string(),
         };
         let vcpu = |(vcpu, answer): (&VcpuIx, &VcpuAnswer)| VcpuGuarantee {
-            name: host.vcpus[vcpu.0].name.clone(),
+            name: budget_name(host, *vcpu).to_owned(),
             period_ns: answer.period.as_ns(),
             verdict: answer.answer.verdict(host),
         };
@@ -301,6 +301,12 @@ impl Answers {
             remedies: Vec::new(),
         }
     }
+}
+
+/// Whose budget it is: a vCPU's, or a domain's.
+fn budget_name(host: &Host, vcpu: VcpuIx) -> &str {
+    let vcpu = &host.vcpus[vcpu.0];
+    if host.shares_budget(vcpu.domain) { &host.domains[vcpu.domain.0].name } else { &vcpu.name }
 }
 
 /// Does the latency of a flow include an answer?

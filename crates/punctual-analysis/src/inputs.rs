@@ -51,7 +51,10 @@ impl Index {
                 index.best_effort.push(UnitIx::Vcpu(VcpuIx(v)));
                 continue;
             }
-            index.units_mut(host.domains[vcpu.domain.0].parent).vcpus.push(VcpuIx(v));
+            // One that draws from the budget of another one is no server of its own.
+            if host.has_own_budget(VcpuIx(v)) {
+                index.units_mut(host.domains[vcpu.domain.0].parent).vcpus.push(VcpuIx(v));
+            }
         }
         for (t, task) in host.tasks.iter().enumerate() {
             index.units_mut(task.parent).tasks.push(TaskIx(t));
@@ -120,6 +123,11 @@ impl<'h> Inputs<'h> {
 
     pub(crate) fn domain_of(self, vcpu: VcpuIx) -> &'h Domain {
         &self.host.domains[self.host.vcpus[vcpu.0].domain.0]
+    }
+
+    /// Is the vCPU one of several that share a budget?
+    pub(crate) fn shares_budget(self, vcpu: VcpuIx) -> bool {
+        self.host.shares_budget(self.host.vcpus[vcpu.0].domain)
     }
 
     /// What the scheduler inside a vCPU's domain schedules.

@@ -118,6 +118,8 @@ pub enum Reason {
         "tasks may move to a vCPU whose budget is not guaranteed; pin each task to one vCPU (`affinity`)"
     )]
     UnsureVcpu(VcpuIx),
+    #[error("the vCPUs of its domain share one budget (`budget_of`) and take turns, which no test covers")]
+    SharedBudget,
     #[error(
         "no bound within the period of {period}: beside its cost of {}, a job may lose {} of that time on \
          vCPUs that stand still, which the guest does not see; greater budgets, shorter periods of the \

@@ -47,7 +47,8 @@ pub(crate) fn of_host(inputs: Inputs<'_>) -> Vec<Warning> {
 /// What several vCPUs of one domain mean for it, and for its bounds.
 fn of_vcpus(inputs: Inputs<'_>, domain: &Domain) -> Vec<Warning> {
     let vcpus = domain.vcpus.len();
-    if vcpus < 2 {
+    // Tasks on vCPUs that share a budget have no bounds.
+    if vcpus < 2 || inputs.shares_budget(VcpuIx(domain.vcpus.start)) {
         return Vec::new();
     }
     let text = format!(
@@ -70,6 +71,10 @@ pub fn vcpu_warnings(host: &Host) -> Vec<Warning> {
 /// on one?
 fn crowded(inputs: Inputs<'_>, domain: &Domain) -> Option<Warning> {
     let host = inputs.host;
+    // Those that share a budget run one at a time wherever they are.
+    if domain.vcpus.len() > 1 && inputs.shares_budget(VcpuIx(domain.vcpus.start)) {
+        return None;
+    }
     let (processors, above, kind) = match domain.parent {
         Parent::Pool(pool) => (inputs.pool(pool).processors.len(), &inputs.pool(pool).name, "pool"),
         Parent::Domain(outer) => {

@@ -88,7 +88,12 @@ impl Budget {
 
 /// The vCPU's budget; `None` where its policy promises none.
 fn budget(host: &Host, vcpu: VcpuIx, period: Duration) -> Option<Budget> {
-    let Parent::Pool(pool) = host.domains[host.vcpus[vcpu.0].domain.0].parent else { return None };
+    let domain = host.vcpus[vcpu.0].domain;
+    // What others of its VM run is not counted here.
+    let Parent::Pool(pool) = host.domains[domain.0].parent else { return None };
+    if host.shares_budget(domain) {
+        return None;
+    }
     let info = host.pools[pool.0].policy.info;
     let budget = info.budget(&host.vcpus[vcpu.0].params)?;
     let periods = match info.test {

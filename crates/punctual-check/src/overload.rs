@@ -8,7 +8,7 @@
 
 use punctual_model::Host;
 use punctual_model::host::{Parent, Work};
-use punctual_model::index::{DomainIx, PoolIx};
+use punctual_model::index::{DomainIx, PoolIx, VcpuIx};
 use punctual_sched::{CpuId, CpuSet, Duration};
 
 use crate::patterns::separation;
@@ -61,7 +61,7 @@ fn balances_of_budgets(host: &Host, pool: PoolIx) -> Vec<Balance> {
     let (info, processors) = (host.pools[pool.0].policy.info, host.pools[pool.0].processors.len());
     let mut all = vec![Balance::of_processors(1); processors];
     all.push(Balance::of_processors(processors));
-    for vcpu in &host.vcpus {
+    for (_, vcpu) in host.vcpus.iter().enumerate().filter(|(ix, _)| host.has_own_budget(VcpuIx(*ix))) {
         let is_here = host.domains[vcpu.domain.0].parent == Parent::Pool(pool);
         let Some((budget, period)) = info.budget(&vcpu.params).zip(info.period(&vcpu.params)) else {
             continue;
@@ -105,7 +105,8 @@ fn balance_of_domain(host: &Host, domain: DomainIx) -> Option<Balance> {
     let Parent::Pool(pool) = host.domains[domain.0].parent else { return None };
     let info = host.pools[pool.0].policy.info;
     let mut all = Balance::default();
-    for vcpu in &host.vcpus[host.domains[domain.0].vcpus.clone()] {
+    let vcpus = host.domains[domain.0].vcpus.clone().filter(|ix| host.has_own_budget(VcpuIx(*ix)));
+    for vcpu in vcpus.map(|ix| &host.vcpus[ix]) {
         let (budget, period) = info.budget(&vcpu.params).zip(info.period(&vcpu.params))?;
         let (budget, period) = (u128::from(budget.min(period).as_ns()), u128::from(period.as_ns()));
         all.there += (budget * BILLION).div_ceil(period.max(1));

@@ -345,6 +345,42 @@ fn vcpus_of_a_vm_that_spin_share_a_processor_by_turns() {
     }
 }
 
+/// The VM has 40 % in all, whichever of its vCPUs wants it.
+#[test]
+fn vcpus_that_share_a_budget_have_it_together() {
+    let vcpu = || UnitParams { vm: Some(0), shares_budget: true, ..server(8_000, 20_000, 1) };
+    let now_and_then = || Load::Periodic { period: Duration::from_ms(20), cost: Duration::from_ms(1) };
+    for policy in ["deferrable", "periodic", "polling", "sporadic", "sedf", "rtds"] {
+        let not_more = UnitParams { extratime: Some(false), ..vcpu() };
+        let other = UnitParams { extratime: Some(false), ..server(10_000, 20_000, 2) };
+        for (second, least) in [(Load::Hog, 150_000), (now_and_then(), 45_000)] {
+            let units =
+                [(Load::Hog, not_more.clone()), (second, not_more.clone()), (Load::Hog, other.clone())];
+            let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+            kernel.run(SECOND);
+            let shares = [0, 1, 2].map(|index| kernel.share_ppm(index, SECOND));
+            assert!((390_000..=405_000).contains(&(shares[0] + shares[1])), "{policy}: {shares:?}");
+            assert!(shares[0].min(shares[1]) >= least, "{policy}: {shares:?}");
+            assert!((490_000..=505_000).contains(&shares[2]), "{policy}: {shares:?}");
+        }
+    }
+}
+
+/// A vCPU may use all of it, where the other one has no work.
+#[test]
+fn one_vcpu_uses_the_budget_that_others_of_its_vm_leave() {
+    let vcpu = || UnitParams { vm: Some(0), shares_budget: true, ..server(8_000, 20_000, 1) };
+    let idle = Load::Periodic { period: Duration::from_secs(10), cost: Duration::from_us(10) };
+    for policy in ["deferrable", "periodic", "polling", "sporadic", "sedf"] {
+        let not_more = UnitParams { extratime: Some(false), ..vcpu() };
+        let units = [(Load::Hog, not_more.clone()), (idle, not_more)];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        let share = kernel.share_ppm(0, SECOND);
+        assert!((390_000..=405_000).contains(&share), "{policy}: {share} ppm");
+    }
+}
+
 /// Strict order would never let it run.
 #[test]
 fn a_vcpu_that_wakes_up_behind_one_of_its_vm_that_spins_gets_on_within_a_few_turns() {

@@ -22,7 +22,9 @@ impl HeldAs {
     /// What each vCPU gets. Several vCPUs of one VM take turns on a processor.
     pub(crate) fn unit_params(&self) -> UnitParams {
         let has_several = self.vcpus.len() > 1;
-        UnitParams { vm: has_several.then(|| id(self.process)), ..self.place.params.clone() }
+        // Others may be plugged in that share the budget of a first one.
+        let is_of_vm = has_several || self.place.params.shares_budget;
+        UnitParams { vm: is_of_vm.then(|| id(self.process)), ..self.place.params.clone() }
     }
 }
 
@@ -66,9 +68,10 @@ pub(crate) fn next(
         let Some(then) = then.and_then(|actor| place_of(config, actor)) else {
             return Some(Action::LetGo { process });
         };
-        // The kernel schedules best effort, and a pool's policy all others.
-        let is_elsewhere =
-            then.pool != now.place.pool || then.params.best_effort != now.place.params.best_effort;
+        // The kernel schedules best effort, and a pool's policy all others; a vCPU stays with its budget.
+        let (before, after) = (&now.place.params, &then.params);
+        let is_elsewhere = then.pool != now.place.pool
+            || (before.best_effort, before.shares_budget) != (after.best_effort, after.shares_budget);
         if is_elsewhere {
             return Some(Action::LetGo { process });
         }

@@ -275,6 +275,18 @@ impl Host {
         UnitParams { vm, ..vcpu.params.clone() }
     }
 
+    /// Do the vCPUs of a domain draw from one budget ([`punctual_sched::vm_server`])? A single one does not.
+    pub fn shares_budget(&self, domain: DomainIx) -> bool {
+        let vcpus = &self.vcpus[self.domains[domain.0].vcpus.clone()];
+        vcpus.len() > 1 && vcpus[0].params.shares_budget
+    }
+
+    /// Does the vCPU have a budget of its own? Where all vCPUs of a VM share one, the first has it.
+    pub fn has_own_budget(&self, vcpu: VcpuIx) -> bool {
+        let domain = self.vcpus[vcpu.0].domain;
+        vcpu.0 == self.domains[domain.0].vcpus.start || !self.shares_budget(domain)
+    }
+
     /// The name of a pool or domain.
     pub fn parent_name(&self, parent: Parent) -> &str {
         match parent {

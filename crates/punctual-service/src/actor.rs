@@ -172,8 +172,8 @@ impl Actor {
         !matches!(self.what, What::Vm(_))
     }
 
-    /// How many budgets of its class it has: one for each vCPU, or one for all threads.
-    pub fn budgets(&self) -> usize {
+    /// How many vCPUs it has; 1 for a cgroup, all of whose threads have one budget.
+    pub fn vcpus(&self) -> usize {
         let is_vcpu = |one: &&Sampled| matches!(one.thread.role, Role::Vcpu(_));
         if self.is_group() { 1 } else { self.threads.list().iter().filter(is_vcpu).count() }
     }

@@ -25,7 +25,7 @@ pub struct Candidate {
     pub class: String,
     /// What it gets instead of what the class gives; possible there.
     pub adjustment: Adjustment,
-    /// How many budgets it has: one for each vCPU, one for a cgroup.
+    /// How many vCPUs it has; 1 for a cgroup.
     pub vcpus: u32,
     /// Is it a cgroup, which has no vCPUs?
     pub is_group: bool,
@@ -37,7 +37,7 @@ pub struct Unguaranteed {
     pub name: String,
     /// The VM's process; 0 of one that does not run.
     pub process: u32,
-    /// The vCPU; `None` of a cgroup.
+    /// The vCPU; `None` of a cgroup, and of a VM whose vCPUs share one budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpu: Option<u32>,
     /// Would it be guaranteed without the VMs that were asked for?
@@ -127,16 +127,16 @@ pub fn unguaranteed(config: &ServiceConfig, vms: &[Candidate]) -> Vec<Unguarante
             Verdict::Unknown { why } => why.clone(),
         };
         let (vm, vcpu) = owners[*names.get(name)?];
-        let Candidate { name, process, is_group, .. } = &vms[vm];
-        let vcpu = (!is_group).then_some(vcpu);
+        let Candidate { name, process, .. } = &vms[vm];
         Some(Unguaranteed { name: name.clone(), process: *process, vcpu, is_new: false, reason })
     };
     guarantees.vcpus.iter().filter_map(|vcpu| of_vcpu(&vcpu.name, &vcpu.verdict)).collect()
 }
 
-/// The VMs as a host; by vCPU, the VM's place in `vms` and its number there. VMs of classes without a pool,
-/// or that are not there, are left out.
-fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, u32)>) {
+/// The VMs as a host with a vCPU for each budget; by vCPU, the VM's place in `vms` and the number there, or
+/// `None` where all vCPUs or threads have one budget. VMs of classes without a pool, or that are not there,
+/// are left out.
+fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, Option<u32>)>) {
     let processors = config.pools.iter().flat_map(|pool| &pool.processors).max().map_or(0, |most| most + 1);
     // Nothing is simulated, so seed and duration do not matter.
     let mut host = Host::empty("host", processors, 1, Duration::from_ms(1));
@@ -151,10 +151,12 @@ fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, u32)>) 
         let Some(pool) = class.pool else { continue };
         let Ok(params) = config.adjusted(class, &candidate.adjustment) else { continue };
         let (domain, first) = (DomainIx(host.domains.len()), host.vcpus.len());
-        for vcpu in 0..candidate.vcpus {
-            let params = UnitParams { vm: None, ..params.clone() };
+        let budgets = if params.shares_budget { candidate.vcpus.min(1) } else { candidate.vcpus };
+        let has_one = params.shares_budget || candidate.is_group;
+        for vcpu in 0..budgets {
+            let params = UnitParams { vm: None, shares_budget: false, ..params.clone() };
             host.vcpus.push(Vcpu { name: format!("{vm}.{vcpu}"), domain, params });
-            owners.push((vm, vcpu));
+            owners.push((vm, (!has_one).then_some(vcpu)));
         }
         host.domains.push(Domain {
             name: vm.to_string(),
@@ -221,6 +223,16 @@ mod tests {
         assert!(lost.iter().any(|one| one.process == 52 && one.vcpu.is_none()), "{lost:?}");
         let (_, refused) = choose(&config, &all, &BTreeSet::new());
         assert!(refused[&52].starts_with("its budget would not be guaranteed: "), "{refused:?}");
+    }
+
+    #[test]
+    fn a_vm_whose_vcpus_share_a_budget_asks_for_it_once() {
+        let shared = FILE.replace("budget = '3ms'", "budget = '3ms'\nbudget_of = 'vm'");
+        let vms = [vm("r1", 50, "relay", 4), vm("p1", 51, "plc", 1)];
+        assert_eq!(unguaranteed(&config(&shared), &vms), []);
+        let all = [&vms[..], &[vm("r2", 52, "relay", 2), vm("r3", 53, "relay", 8)]].concat();
+        let lost = unguaranteed(&config(&shared), &all);
+        assert!(lost.iter().any(|one| one.process == 53 && one.vcpu.is_none()), "{lost:?}");
     }
 
     #[test]

@@ -326,7 +326,7 @@ impl Registry {
         let candidate = |actor: &Actor| {
             let class = actor.class().filter(|_| !actor.is_paused())?.to_owned();
             let adjustment = self.params(actor)?.1;
-            let vcpus = u32::try_from(actor.budgets()).unwrap_or(u32::MAX);
+            let vcpus = u32::try_from(actor.vcpus()).unwrap_or(u32::MAX);
             let (name, process, is_group) = (actor.name.clone(), actor.process, actor.is_group());
             Some(Candidate { name, process, class, adjustment, vcpus, is_group })
         };
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!(look(&mut host, &[50, 51]), [Kind::Seen, Kind::Matched]);
         assert_eq!(look(&mut host, &[50, 51]), []);
         let actor = host.registry.get(51).expect("the oldest");
-        assert_eq!((actor.name.as_str(), actor.what, actor.budgets()), ("tap.service", What::Unit, 1));
+        assert_eq!((actor.name.as_str(), actor.what, actor.vcpus()), ("tap.service", What::Unit, 1));
         assert_eq!(look(&mut host, &[51, 52]), [], "others come and go");
         let processes: Vec<u32> = host.registry.get(51).expect("there").threads.processes().collect();
         assert_eq!(processes, [51, 52]);

@@ -115,6 +115,8 @@ pub struct ClassView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     pub best_effort: bool,
+    /// Do the vCPUs of a VM draw from one budget?
+    pub shares_budget: bool,
     /// Names for `punctual exec` that it matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exec: Vec<String>,
@@ -318,9 +320,12 @@ pub fn warnings(registry: &Registry, actor: &Actor) -> Vec<Warning> {
     }
     // One that is held runs no more than its budget, and one that is left alone may.
     let is_free = actor.state() == State::Held || actor.is_paused();
-    let given = registry.params(actor).and_then(|(params, _)| share_of(&params));
-    if let Some(given) = given.filter(|_| !is_free && actor.is_group()) {
-        let averages = actor.threads.list().iter().filter_map(|one| one.average);
+    let params = registry.params(actor).map(|(params, _)| params);
+    let given = params.as_ref().and_then(share_of);
+    let has_one = actor.is_group() || params.is_some_and(|params| params.shares_budget);
+    if let Some(given) = given.filter(|_| !is_free && has_one) {
+        let has_budget = |one: &&Sampled| actor.is_group() || matches!(one.thread.role, Role::Vcpu(_));
+        let averages = actor.threads.list().iter().filter(has_budget).filter_map(|one| one.average);
         let average: f64 = averages.sum();
         if average > given {
             let [average, given] = [average, given].map(|share| share * 100.0);
@@ -359,6 +364,7 @@ pub fn classes(registry: &Registry) -> Vec<ClassView> {
         period_ns: class.params.period.map(|period| period.as_ns()),
         priority: class.params.priority,
         best_effort: class.params.best_effort,
+        shares_budget: class.params.shares_budget,
         exec: class.matches.iter().filter_map(exec_name).collect(),
         actors: count(&class.name),
     };
@@ -375,7 +381,8 @@ pub fn pools(registry: &Registry) -> Vec<PoolView> {
                 return None;
             }
             let (params, _) = registry.params(actor)?;
-            Some(share_of(&params)? * actor.budgets() as f64)
+            let budgets = if params.shares_budget { actor.vcpus().min(1) } else { actor.vcpus() };
+            Some(share_of(&params)? * budgets as f64)
         };
         registry.actors().filter_map(of_actor).fold(0.0, |sum, asked| sum + asked)
     };

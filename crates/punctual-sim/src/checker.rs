@@ -532,6 +532,7 @@ impl<'h> Checker<'h> {
             if standing.is_awake()
                 && standing.on().is_none()
                 && let Some(processor) = self.idle_against_promise(scheduler, id, promise)
+                && !self.is_beside_one_that_runs(unit)
             {
                 let policy = self.policy(scheduler.ix).name;
                 let (processor, unit) = (self.processor_name(processor), self.unit_name(unit));
@@ -558,6 +559,13 @@ impl<'h> Checker<'h> {
                 && home.is_none_or(|home| home == processor)
                 && self.may_run(scheduler.units[id], processor, scheduler.processors)
         })
+    }
+
+    /// Does another vCPU run that draws from the same budget? One of them runs at a time.
+    fn is_beside_one_that_runs(&self, unit: UnitIx) -> bool {
+        let Some(vcpu) = self.host.vcpus.get(unit.index()) else { return false };
+        let mut vcpus = self.host.domains[vcpu.domain.0].vcpus.clone();
+        self.host.shares_budget(vcpu.domain) && vcpus.any(|other| self.units[other].standing.on().is_some())
     }
 
     // ---- the end ------------------------------------------------------------------------------------

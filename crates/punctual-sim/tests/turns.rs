@@ -3,6 +3,7 @@
 use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
+use punctual_sched::UnitParams;
 use punctual_sched::registry::policies;
 use punctual_sim::simulate;
 use punctual_testkit::hosts::*;
@@ -27,6 +28,41 @@ fn vcpus_of_a_vm_share_a_processor_under_every_policy() {
             assert_eq!(vcpu.cpu_time_ns, 50_000_000, "{}: {}", info.name, vcpu.name);
         }
     }
+}
+
+#[test]
+fn vcpus_that_share_a_budget_get_it_once_and_neighbours_the_rest() {
+    for name in ["deferrable", "periodic", "polling", "sporadic", "sedf", "rtds", "cbs"] {
+        let mut host = pooled(1, ms(100), policy(name));
+        let once =
+            |budget, priority| UnitParams { extratime: Some(false), ..server(ms(budget), ms(20), priority) };
+        let shared = vec![UnitParams { shares_budget: true, ..once(6, 1) }; 2];
+        let vm = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", shared);
+        for vcpu in 0..2 {
+            let task = hog(&mut host, vm, 1);
+            host.tasks[task].params = pinned(host.tasks[task].params.clone(), vcpu, 2);
+        }
+        let other = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vec![once(14, 2)]);
+        hog(&mut host, other, 1);
+        let results = simulate(&host).expect("no invariant is violated");
+        let times: Vec<u64> = results.vcpus.iter().map(|vcpu| vcpu.cpu_time_ns / 1_000_000).collect();
+        assert_eq!(times, [15, 15, 70], "{name}");
+    }
+}
+
+/// The second one begins while the budget of the VM is being used by the first.
+#[test]
+fn a_job_on_another_vcpu_of_the_vm_takes_a_turn_and_draws_from_the_same_budget() {
+    let mut host = pooled(1, ms(20), policy("deferrable"));
+    let shared = vec![UnitParams { shares_budget: true, ..server(ms(5), ms(20), 1) }; 2];
+    let vm = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", shared);
+    for (vcpu, cost) in [(0, ms(4)), (1, ms(1))] {
+        let job = task(&mut host, vm, 1, cost, ms(20));
+        host.tasks[job].params = pinned(host.tasks[job].params.clone(), vcpu, 2);
+    }
+    let results = simulate(&host).expect("no invariant is violated");
+    let longest = |task: usize| results.tasks[task].jobs.response.max();
+    assert_eq!((longest(0), longest(1)), (ms(5), ms(2)));
 }
 
 #[test]

@@ -85,6 +85,8 @@ pub fn random_host(random: &mut Random) -> Host {
         let (budget, period) = params.budget.zip(params.period).expect("of a server");
         let share = budget.as_ns() * 1000 / period.as_ns();
         let vcpus = random.of(&[1, 1, 1, 1, 2]);
+        let shares_budget = vcpus > 1 && budgets && random.one_in(3);
+        let params = UnitParams { shares_budget, ..params };
         let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, vec![params.clone(); vcpus]);
         random_tasks(random, &mut host, vm, &params, share, vcpus);
         if guest == "fixed-priority" && vcpus == 1 && random.one_in(6) {

@@ -50,6 +50,12 @@ impl Plan {
                 manager = Some(ix);
                 continue;
             }
+            if host.shares_budget(ix) {
+                return Err(error(
+                    &domain.name,
+                    "in Xen each vCPU has a budget of its own: no `budget_of = \"vm\"`",
+                ));
+            }
             if domain.live.backend != Backend::Default {
                 return Err(error(
                     &domain.name,

@@ -105,6 +105,38 @@ fn copies_are_simulated_and_checked_as_if_each_were_spelled_out() {
     }
 }
 
+/// Four vCPUs that always have work run for one budget, and leave the less urgent VM its time.
+#[test]
+fn a_vm_with_one_budget_for_its_vcpus_is_checked_simulated_and_exported() {
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("host.toml");
+    let host = "[machine]\nprocessors = 1\n[pool.rt]\npolicy = 'deferrable'\n\
+                [domain.hmi]\nvcpus = 4\nbudget_of = 'vm'\nbudget = '3ms'\nperiod = '10ms'\npriority = 1\n\
+                task.a = { hog = true, affinity = [0] }\ntask.b = { hog = true, affinity = [1] }\n\
+                task.c = { hog = true, affinity = [2] }\ntask.d = { hog = true, affinity = [3] }\n\
+                [domain.plc]\nbudget = '4ms'\nperiod = '10ms'\npriority = 2\n\
+                task.loop = { period = '20ms', cost = '2ms' }\n";
+    fs::write(&file, host).expect("written");
+    let json = |args: &[&str]| -> Value {
+        serde_json::from_str(&stdout(&[args, &["--json"]].concat())).expect("JSON")
+    };
+    let checked = json(&["check", text(&file)]);
+    let budgets: Vec<_> = checked["vcpus"].as_array().expect("a list").iter().collect();
+    let names: Vec<_> = budgets.iter().map(|vcpu| vcpu["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["hmi", "plc.0"], "{checked}");
+    let simulated = json(&["sim", text(&file), "--duration", "1s"]);
+    let vcpus = simulated["vcpus"].as_array().expect("a list");
+    let ran = |vm: &str| -> u64 {
+        let own = vcpus.iter().filter(|vcpu| vcpu["name"].as_str().is_some_and(|name| name.starts_with(vm)));
+        own.map(|vcpu| vcpu["cpu_time_ns"].as_u64().expect("a time")).sum()
+    };
+    assert_eq!((ran("hmi"), ran("plc")), (300_000_000, 100_000_000), "{simulated}");
+    let exported =
+        run(&["export", text(&file), "--to", "libvirt", "--output", text(&directory.path().join("to"))]);
+    let said = String::from_utf8_lossy(&exported.stderr).into_owned();
+    assert!(said.contains("hmi: budget_of: each vCPU gets the budget that all share"), "{said}");
+}
+
 /// Lehoczky 1990: with deadlines beyond the period, the fifth job is the worst.
 #[test]
 fn check_decides_deadlines_beyond_the_period_and_says_how_late_a_job_is() {

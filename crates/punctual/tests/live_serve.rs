@@ -245,20 +245,48 @@ fn wait_until_as_before(vm: &Process, before: &State) {
     wait(&format!("{:?} is {before:?}", state(vm.id())), || state(vm.id()) == *before);
 }
 
-/// The share of a processor that the vCPUs of a VM run within `length`.
+/// The share of a processor that the vCPUs of a VM run within `length`, together.
 fn share(vm: &Process, length: Duration) -> f64 {
-    let ran = || -> u64 {
+    shares(vm, length).iter().sum()
+}
+
+/// The share of each vCPU.
+fn shares(vm: &Process, length: Duration) -> Vec<f64> {
+    let ran = || -> Vec<u64> {
         let threads = proc::threads(vm.id() as i32).expect("it runs").into_iter();
         let vcpus = threads.filter(|tid| proc::name(*tid).is_ok_and(|name| name.starts_with("CPU ")));
         let ran = |tid: i32| {
             let text = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", vm.id())).expect("read");
             proc::parse_schedstat(&text).expect("an account").ran.as_ns()
         };
-        vcpus.map(ran).sum()
+        vcpus.map(ran).collect()
     };
     let (start, before) = (Instant::now(), ran());
     std::thread::sleep(length);
-    (ran() - before) as f64 / start.elapsed().as_nanos() as f64
+    let (after, elapsed) = (ran(), start.elapsed().as_nanos() as f64);
+    after.iter().zip(before).map(|(after, before)| (after - before) as f64 / elapsed).collect()
+}
+
+#[test]
+fn vcpus_of_a_vm_share_its_budget_where_the_class_says_so() {
+    let Some(_turn) = needs() else { return };
+    let shared = class("relay", "3ms") + "budget_of = 'vm'\n";
+    let host = Host::start(&shared, "60");
+    let relay = vm("relay-1", 3);
+    let before = settled(relay.id(), 3);
+    host.wait_until_held(&relay);
+    undisturbed(|| {
+        let shares = shares(&relay, Duration::from_secs(1));
+        let is_shared = (0.29..0.315).contains(&shares.iter().sum()) && shares.iter().all(|one| *one > 0.08);
+        if is_shared { Ok(()) } else { Err(format!("{shares:?} of a processor")) }
+    });
+    // Each vCPU has its own.
+    host.reload(&config(&class("relay", "2ms")));
+    wait("each has a budget", || (0.55..0.65).contains(&share(&relay, Duration::from_millis(300))));
+    host.reload(&config(&shared));
+    wait("they share one", || (0.27..0.33).contains(&share(&relay, Duration::from_millis(300))));
+    host.end();
+    wait_until_as_before(&relay, &before);
 }
 
 #[test]

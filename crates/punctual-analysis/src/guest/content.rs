@@ -85,6 +85,9 @@ pub(crate) fn content(inputs: Inputs<'_>, unit: UnitIx) -> Result<Content, Reaso
         }
         UnitIx::Vcpu(vcpu) => vcpu,
     };
+    if inputs.shares_budget(vcpu) {
+        return Err(Reason::SharedBudget);
+    }
     let guest = inputs.domain_of(vcpu).guest.info;
     let here = units_on(inputs, vcpu)?;
     let kernel = inputs.kernel(vcpu);

@@ -14,7 +14,7 @@ use crate::several_vcpus::{GuestTask, Order, Outcome, TASKS_MAX, VcpuSupply, res
 /// vCPUs supply; none where the tests of single vCPUs answer, or say why they cannot.
 pub(crate) fn several(inputs: Inputs<'_>, domain: DomainIx, found: &Findings) -> Findings {
     let vcpus = inputs.host.domains[domain.0].vcpus.clone();
-    if vcpus.len() < 2 {
+    if vcpus.len() < 2 || inputs.host.shares_budget(domain) {
         return Findings::default();
     }
     let units: Vec<UnitIx> = inputs.units_beside(VcpuIx(vcpus.start)).collect();

@@ -69,6 +69,9 @@ fn add_events(inputs: Inputs<'_>, unit: UnitIx, each: u64, costs: &mut Decisions
             (demand.is_none() && inputs.is_served(task)).then_some(Reason::WokenByPackets(task))
         }
         UnitIx::Vcpu(vcpu) => {
+            if inputs.shares_budget(vcpu) {
+                return Some(Reason::SharedBudget);
+            }
             let domain = inputs.domain_of(vcpu);
             // Guests of several vCPUs push and pull tasks between them.
             let each = if domain.vcpus.len() > 1 { 2 * each } else { each };

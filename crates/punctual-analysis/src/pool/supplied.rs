@@ -45,6 +45,7 @@ pub(super) fn service(inputs: Inputs<'_>, unit: UnitIx, supply: Supply) -> Findi
     let mut found = Findings::default();
     if let UnitIx::Vcpu(vcpu) = unit
         && inputs.kernel(vcpu).is_some()
+        && !inputs.shares_budget(vcpu)
     {
         found.services.insert(vcpu, Service::alone(supply));
     }

@@ -95,8 +95,11 @@ impl Driver {
             unit.order = Order::Ranked(rank);
             rank = rank.saturating_add(1);
             let looks_idle = unit.looks_idle;
-            next = next.min(self.exhaustion_look(now, &account, looks_idle));
-            if self.idles_away {
+            // Others that draw from the same budget may run beside it.
+            let beside = if unit.shares_budget && self.shared_queue { self.cpus as u64 } else { 1 };
+            next = next.min(self.exhaustion_look(now, &account, looks_idle, beside));
+            let next_one = self.ranking.get(index + 1).map(|id| self.numbers[id.index()]);
+            if self.idles_away && !next_one.is_some_and(|other| self.share_budget(number, other)) {
                 break;
             }
         }
@@ -134,8 +137,8 @@ impl Driver {
 
     /// When to look whether a unit that may run has used up its budget. Where a unit may go on without budget
     /// (extratime), its urgency changes then.
-    fn exhaustion_look(&self, now: Instant, account: &Account, looks_idle: u32) -> Instant {
-        let Some(left) = account.left else { return Instant::NEVER };
+    fn exhaustion_look(&self, now: Instant, account: &Account, looks_idle: u32, beside: u64) -> Instant {
+        let Some(left) = account.left.map(|left| left / beside) else { return Instant::NEVER };
         let gap = match looks_idle {
             0 => left,
             looks => {

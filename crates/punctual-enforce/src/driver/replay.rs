@@ -37,14 +37,19 @@ impl Driver {
     fn collect_steps(&mut self, now: Instant, cpu: CpuId, observed: &[(usize, Observation)]) {
         let before = core::mem::replace(&mut self.last_look[cpu.index()], now);
         let top = if self.idles_away { self.most_urgent(cpu) } else { None };
+        let others =
+            |(number, _): &&(usize, Observation)| top.is_some_and(|top| self.share_budget(top, *number));
+        let by_others =
+            observed.iter().filter(others).map(|(_, of)| of.ran).fold(Duration::ZERO, |sum, ran| sum + ran);
         self.replay.clear();
         for &(number, Observation { ran, has_work }) in observed {
             let Some(unit) = self.units.get_mut(number).and_then(Option::as_mut) else { continue };
             unit.looks_idle = if ran.is_zero() { unit.looks_idle.saturating_add(1) } else { 0 };
             let mut charge = ran;
             if top == Some(number) {
-                // What it did not run idled away.
-                charge = ran.max(now.since(before).saturating_sub(self.stood_still));
+                // What neither it nor another one with its budget ran idled away.
+                let idle = now.since(before).saturating_sub(self.stood_still).saturating_sub(by_others);
+                charge = ran.max(idle);
                 unit.counts.idled_away += charge.saturating_sub(ran);
             }
             // A parked unit cannot show whether it has work: it counts as having some until it may run.
@@ -64,6 +69,12 @@ impl Driver {
             }
         }
         self.replay.sort_unstable_by_key(|step| (step.turn, step.number));
+    }
+
+    /// Do two different units draw from one budget?
+    pub(super) fn share_budget(&self, one: usize, other: usize) -> bool {
+        let vm = |number: usize| self.units.get(number)?.as_ref().filter(|unit| unit.shares_budget)?.vm;
+        one != other && vm(one).is_some() && vm(one) == vm(other)
     }
 
     fn charge(&mut self, at: Instant, cpu: CpuId, number: usize, charge: Duration) {

@@ -14,6 +14,8 @@ pub(super) struct Unit {
     pub(super) id: UnitId,
     /// The VM that it is one of several vCPUs of.
     pub(super) vm: Option<u32>,
+    /// Does it draw from one budget with the others of its VM?
+    pub(super) shares_budget: bool,
     /// What it ran beyond its budget and still owes.
     pub(super) owed: Duration,
     /// Looks in a row without it having run.
@@ -138,6 +140,7 @@ impl Driver {
         let unit = Some(Unit {
             id,
             vm: params.vm,
+            shares_budget: params.vm.is_some() && params.shares_budget,
             owed: Duration::ZERO,
             looks_idle: 0,
             is_awake: true,

@@ -1,5 +1,6 @@
 //! What an export leaves out.
 
+use punctual_sched::UnitParams;
 use serde::Serialize;
 
 use super::units::task_name;
@@ -43,6 +44,19 @@ impl Losses {
             let own = loss.item == domain.name || loss.item == *pool;
             own || host.vcpus[domain.vcpus.clone()].iter().any(|v| v.name == loss.item)
         })
+    }
+
+    /// Adds the domains whose vCPUs share a budget, which no target knows.
+    pub(super) fn add_shared_budgets(&mut self, host: &Host) {
+        for (domain, about) in
+            host.domains.iter().enumerate().filter(|(ix, _)| host.shares_budget(DomainIx(*ix)))
+        {
+            let vcpus = about.vcpus.len();
+            let why = format!(
+                "each vCPU gets the budget that all share: together they may use {vcpus} times as much"
+            );
+            self.add(&host.domains[domain].name, UnitParams::BUDGET_OF, why);
+        }
     }
 
     /// Adds the nested domains: only their outer domains exist at this machine's level.

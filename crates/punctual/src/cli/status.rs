@@ -161,7 +161,11 @@ fn pool_cells(pool: &PoolView) -> [String; 4] {
 
 fn class_cells(class: &ClassView) -> [String; 6] {
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".into(), fmt_ns);
-    let budget = if class.best_effort { "best effort".into() } else { time(class.budget_ns) };
+    let budget = match (class.best_effort, class.budget_ns) {
+        (true, _) => "best effort".into(),
+        (false, Some(ns)) if class.shares_budget => format!("{} a VM", fmt_ns(ns)),
+        (false, ns) => time(ns),
+    };
     [
         class.name.clone(),
         class.pool.clone().unwrap_or_else(|| "-".into()),
@@ -420,6 +424,7 @@ mod tests {
                 period_ns: Some(1_000_000),
                 priority: Some(1),
                 best_effort: false,
+                shares_budget: false,
                 actors: 1,
             }],
             pools: vec![rt()],

@@ -45,7 +45,8 @@ pub(crate) fn complete(
     }
     for (i, draft) in domains.into_iter().enumerate() {
         let parent = Parent::Domain(DomainIx(i));
-        let share = draft.vcpus.iter().map(share_of).sum::<Option<Share>>();
+        let budgets = if draft.vcpus[0].params.shares_budget { 1 } else { draft.vcpus.len() };
+        let share = draft.vcpus[..budgets].iter().map(share_of).sum::<Option<Share>>();
         let vcpu = |(n, unit): (usize, &UnitDraft)| Vcpu {
             name: format!("{}.{n}", draft.name),
             domain: DomainIx(i),

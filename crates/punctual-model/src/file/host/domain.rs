@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use punctual_sched::{UnitParams, registry};
 
 use super::draft::{DomainDraft, PoolDraft};
+use super::keys::OF_VM;
 use super::task::tasks;
 use super::unit::{Processors, UnitDraft, UnitKind, more_vcpus, of_domain, of_pool, unit_params};
 use crate::file::entry::{expected_indices, expected_names, shorten};
@@ -164,6 +165,10 @@ fn domain<'t>(
     let common = unit_params(section, above, UnitDraft::new(section.place, UnitKind::Vcpu), errors);
     let mut vcpus = vec![common; count];
     single_vcpus(section, &mut vcpus, above, errors);
+    if shares_budget(section, errors) {
+        check_shared(section, &vcpus, errors);
+        vcpus.iter_mut().for_each(|vcpu| vcpu.params.shares_budget = true);
+    }
     if matches!(parent, Parent::Domain(_))
         && let Some(vcpu) = vcpus.iter().find(|vcpu| vcpu.params.best_effort)
     {
@@ -175,6 +180,28 @@ fn domain<'t>(
     let guest = guest?;
     check_options(&guest, count, errors);
     Some(DomainDraft { name: section.name.into(), parent, vcpus, guest, live: Live::default(), tasks })
+}
+
+/// `budget_of`: do all vCPUs of a domain, or of a VM of a class, share one budget?
+pub(crate) fn shares_budget(section: Section<'_>, errors: &mut Errors) -> bool {
+    section.word(UnitParams::BUDGET_OF, errors) == Some(OF_VM)
+}
+
+/// vCPUs that share a budget differ in nothing, and have one.
+fn check_shared(section: Section<'_>, vcpus: &[UnitDraft], errors: &mut Errors) {
+    if let Some(single) = section.get("vcpu") {
+        let message = "a single vCPU has parameters of its own, and all share one budget";
+        errors.add(single.key_place, message, "expected none: they are those of the domain");
+    }
+    check_reserved(section, &vcpus[0], errors);
+}
+
+/// A budget is not shared below all budgets.
+pub(crate) fn check_reserved(section: Section<'_>, unit: &UnitDraft, errors: &mut Errors) {
+    if unit.params.best_effort {
+        let message = format!("{} is best effort, and has no budget to share", section.header());
+        errors.add(section.place_of(UnitParams::BUDGET_OF), message, "expected one of both keys");
+    }
 }
 
 /// `vcpu.N = { ... }`: parameters of single vCPUs.

@@ -252,6 +252,7 @@ static DOMAIN: TableInfo = TableInfo {
              virtualisation).",
         ),
         key("vcpus", Kind::Count { min: 1, max: PROCESSORS_MAX }, Some("1"), "Number of virtual processors."),
+        BUDGET_OF,
         key(
             "vcpu",
             Kind::Numbered(&VCPU),
@@ -270,6 +271,18 @@ static DOMAIN: TableInfo = TableInfo {
     shared: &[&SERVER_KEYS, &PLACE_OF_VCPU, &LIVE_KEYS],
     options: OptionTables::None,
 };
+
+/// `budget_of`, in both kinds of files.
+pub(in crate::file) const BUDGET_OF: KeyInfo = key(
+    "budget_of",
+    Kind::Word(&[OF_VCPU, OF_VM]),
+    Some(OF_VCPU),
+    "Whose budget `budget` is: that of each vCPU, or that of the VM. Then all its vCPUs share one server: \
+     they take turns on one processor, and each uses up the budget of all.",
+);
+
+pub(crate) const OF_VCPU: &str = "vcpu";
+pub(crate) const OF_VM: &str = "vm";
 
 static VCPU: TableInfo = TableInfo {
     title: "a vCPU",

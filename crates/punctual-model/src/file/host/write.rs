@@ -4,6 +4,7 @@ use punctual_host_stack::HostStack;
 use punctual_sched::{CpuSet, Duration, UnitParams};
 use toml_edit::{DocumentMut, Table, Value};
 
+use super::keys::OF_VM;
 use super::task::derived_params;
 use crate::any_host::AnyHost;
 use crate::file::host_stack::{self, HOST_STACK};
@@ -105,6 +106,7 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
             table.insert("vcpu", numbered(vcpus.iter().map(params)));
         }
     }
+    table.extend(host.shares_budget(ix).then(|| (UnitParams::BUDGET_OF, Value::from(OF_VM))));
     table.extend(domain.live.threads_max.map(|max| ("threads_max", number(max))));
     for (key, inner) in live_tables(&domain.live) {
         table.insert(key, inner.into());

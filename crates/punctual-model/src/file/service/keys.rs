@@ -1,6 +1,6 @@
 //! Keys of the service's configuration, and keys that only later versions can carry out.
 
-use crate::file::host::keys::{COUNT_32, POOL_PROCESSORS, SLOTS};
+use crate::file::host::keys::{BUDGET_OF, COUNT_32, POOL_PROCESSORS, SLOTS};
 use crate::file::key::{Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
 
@@ -77,6 +77,7 @@ static CLASS: TableInfo = TableInfo {
         ),
         key("pool", Kind::NameOf("pool"), Some("the only pool"), "The pool of the VMs' vCPUs, and of units."),
         key("budget", SOME_TIME, None, "Processor time per period of each vCPU, or of a unit."),
+        BUDGET_OF,
         key("period", Kind::Period, None, "Replenishment period."),
         key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
         key(
@@ -151,5 +152,4 @@ pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
     Refused { name: "slot", instead: NOTHING_PLACED },
     Refused { name: "threads", instead: NOTHING_PLACED },
     Refused { name: "helpers", instead: "expected none: helper threads get the processors that no pool has" },
-    Refused { name: "budget_of", instead: "expected none: `budget` is that of each vCPU" },
 ];

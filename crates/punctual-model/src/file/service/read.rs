@@ -6,7 +6,7 @@ use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, Refused, SERVICE, S
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::build::refused;
-use crate::file::host::domain::domain_pool;
+use crate::file::host::domain::{check_reserved, domain_pool, shares_budget};
 use crate::file::host::draft::PoolDraft;
 use crate::file::host::place::{Machine, PoolPlace, pool_places};
 use crate::file::host::pool::pool_policy;
@@ -193,6 +193,10 @@ fn class_params(section: Section<'_>, errors: &mut Errors) -> UnitDraft {
     unit.params.period = section.duration("period", errors);
     unit.params.priority = section.count("priority", errors).and_then(|n| u32::try_from(n).ok());
     unit.params.best_effort = section.flag("best_effort", errors).unwrap_or(false);
+    if shares_budget(section, errors) {
+        unit.params.shares_budget = true;
+        check_reserved(section, &unit, errors);
+    }
     unit
 }
 
