@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use punctual_model::guarantees::Dominant;
 use punctual_model::host::Work;
-use punctual_model::index::{TaskIx, VcpuIx};
+use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
 use punctual_sched::Duration;
 
 use crate::answer::{Answer, Refutation, TaskAnswer, Test};
@@ -187,6 +187,28 @@ impl Findings {
         let mut found = Findings::default();
         for unit in units {
             found.mark_unknown_below(inputs, unit, reason, test);
+        }
+        found
+    }
+
+    /// Nothing is known about these units of a pool: neither about their budgets, where its policy keeps any,
+    /// nor about the tasks below them.
+    pub(crate) fn unknown_units(
+        inputs: Inputs<'_>,
+        pool: PoolIx,
+        units: impl IntoIterator<Item = UnitIx>,
+        reason: Reason,
+        test: Test,
+    ) -> Self {
+        let info = inputs.pool(pool).policy.info;
+        let mut found = Findings::default();
+        for unit in units {
+            found.mark_unknown_below(inputs, unit, reason, test);
+            let params = inputs.params(unit);
+            let reserved = info.budget(params).and(info.period(params)).filter(|period| !period.is_zero());
+            if let Some(period) = reserved {
+                found.budgets.insert(unit, BudgetAnswer::new(period, Err(reason)));
+            }
         }
         found
     }

@@ -229,6 +229,7 @@ mod tests {
     fn a_vm_whose_vcpus_share_a_budget_asks_for_it_once() {
         let shared = FILE.replace("budget = '3ms'", "budget = '3ms'\nbudget_of = 'vm'");
         let vms = [vm("r1", 50, "relay", 4), vm("p1", 51, "plc", 1)];
+        assert!(!unguaranteed(&config(FILE), &vms).is_empty());
         assert_eq!(unguaranteed(&config(&shared), &vms), []);
         let all = [&vms[..], &[vm("r2", 52, "relay", 2), vm("r3", 53, "relay", 8)]].concat();
         let lost = unguaranteed(&config(&shared), &all);

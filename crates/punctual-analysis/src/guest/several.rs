@@ -4,8 +4,8 @@ use punctual_model::guarantees::Dominant;
 use punctual_model::index::{DomainIx, TaskIx, VcpuIx};
 use punctual_sched::registry::SchedulabilityTest;
 
-use crate::answer::Test;
-use crate::findings::{Findings, greatest};
+use crate::answer::{Answer, Test};
+use crate::findings::{BudgetAnswer, Findings, greatest};
 use crate::inputs::{Inputs, UnitIx, may_run_on};
 use crate::reason::Reason;
 use crate::several_vcpus::{GuestTask, Order, Outcome, TASKS_MAX, VcpuSupply, response_times};
@@ -31,8 +31,10 @@ pub(crate) fn several(inputs: Inputs<'_>, domain: DomainIx, found: &Findings) ->
     };
     let supply = |vcpu: usize| found.supplies.get(&VcpuIx(vcpu)).copied();
     let Some(supplies) = vcpus.clone().map(supply).collect::<Option<Vec<VcpuSupply>>>() else {
-        let short =
-            |vcpu: &VcpuIx| found.budgets.get(&UnitIx::Vcpu(*vcpu)).is_some_and(|of| !of.is_delivered());
+        // Where no test was made, its reason is that of the tasks.
+        let is_short =
+            |of: &BudgetAnswer| !of.is_delivered() && !matches!(of.answer, Answer::Unknown(Reason::Turns));
+        let short = |vcpu: &VcpuIx| found.budgets.get(&UnitIx::Vcpu(*vcpu)).is_some_and(is_short);
         let short = vcpus.map(VcpuIx).find(short);
         return short.map_or_else(Findings::default, |vcpu| unknown(Reason::UnsureVcpu(vcpu)));
     };

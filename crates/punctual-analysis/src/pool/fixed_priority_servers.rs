@@ -43,7 +43,7 @@ pub(super) fn servers(
     let options = &inputs.pool(pool).policy.options;
     if options.word(&servers::ACCOUNTING) == servers::IN_QUANTA {
         let units = units.iter().copied();
-        return Findings::unknown_below(inputs, units, Reason::QuantumAccounting, Test::Servers);
+        return Findings::unknown_units(inputs, pool, units, Reason::QuantumAccounting, Test::Servers);
     }
     let has_one_refill = kind == ServerKind::Sporadic && options.count(&sporadic::REFILLS_MAX) == 1;
     let placed = by_urgency(inputs, pool, units, kind, has_one_refill);

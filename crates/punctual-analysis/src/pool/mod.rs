@@ -42,7 +42,7 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {
         }
         Err(reason) => {
             let test = Test::Policy(inputs.pool(pool).policy.info.name);
-            Findings::unknown_below(inputs, inputs.index.in_pool(pool).all(), reason, test)
+            Findings::unknown_units(inputs, pool, inputs.index.in_pool(pool).all(), reason, test)
         }
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: 
     let info = inputs.pool(pool).policy.info;
     if has_turns(inputs, group, info.test) {
         let units = group.units.iter().copied();
-        return Findings::unknown_below(inputs, units, Reason::Turns, Test::Policy(info.name));
+        return Findings::unknown_units(inputs, pool, units, Reason::Turns, Test::Policy(info.name));
     }
     match info.test {
         SchedulabilityTest::FixedPriorityServers(kind) => {
