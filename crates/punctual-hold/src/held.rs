@@ -10,12 +10,39 @@ use punctual_enforce::session::{self, Session, UnitHandle};
 use punctual_enforce::unit::UnitCounters;
 use punctual_linux::os::proc;
 use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::vmm::{self, Role};
+use punctual_model::service::{ThreadPlace, Threads};
 
 use crate::plan::HeldAs;
 use crate::protocol::{HeldVcpu, Order};
 
 /// A VM of which a part was given up is let go of and held again after this.
 pub(crate) const GIVEN_UP_REST: Duration = Duration::from_secs(60);
+
+/// Processors for threads that are no vCPUs.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'p> {
+    /// Those that no pool has.
+    pub host: &'p [usize],
+    /// Those of them that are closest to the VM's pool.
+    pub near: &'p [usize],
+}
+
+impl<'p> Places<'p> {
+    fn of(&self, threads: Threads, role: Role) -> &'p [usize] {
+        let place = match role {
+            Role::MainLoop => threads.main_loop,
+            Role::Io => threads.io,
+            Role::Vhost => threads.vhost,
+            Role::Rcu => threads.rcu,
+            Role::Vcpu(_) | Role::Other | Role::Task => threads.other,
+        };
+        match place {
+            ThreadPlace::Host => self.host,
+            ThreadPlace::Near => self.near,
+        }
+    }
+}
 
 /// A VM that is held, or a cgroup.
 pub(crate) struct Held {
@@ -61,15 +88,20 @@ impl Held {
         session.follow_group(unit, self.held_as.process, cgroup)
     }
 
-    /// Gives the threads that are no vCPUs the processors that no pool has, if threads came or went. A thread
-    /// that has them already inherited them, and is left alone: monitors start and end workers all the time.
+    /// Its helpers are placed again, though no thread came or went.
+    pub(crate) fn forget_helpers(&mut self) {
+        self.links = 0;
+    }
+
+    /// Gives the threads that are no vCPUs their processors, if threads came or went. A thread that has them
+    /// already inherited them, and is left alone: monitors start and end workers all the time.
     ///
     /// # Errors
     /// They may not be changed.
     pub(crate) fn place_helpers(
         &mut self,
         session: &mut Session,
-        left: &[usize],
+        places: Places<'_>,
     ) -> Result<(), session::Error> {
         if self.cgroup.is_some() {
             return Ok(());
@@ -84,10 +116,13 @@ impl Held {
             if self.held_as.vcpus.values().any(|vcpu| vcpu.id == thread) {
                 continue;
             }
-            let is_there = sched::affinity(thread).is_ok_and(|now| now == left)
+            let name = proc::name(thread).unwrap_or_default();
+            let role = vmm::role_of(&name, process.unsigned_abs(), thread == process);
+            let to = places.of(self.held_as.place.threads, role);
+            let is_there = sched::affinity(thread).is_ok_and(|now| now == to)
                 && sched::attributes(thread).is_ok_and(|now| now.is_same_class(&fair));
             if !is_there {
-                session.place_helper(thread, left, &fair)?;
+                session.place_helper(thread, to, &fair)?;
             }
         }
         Ok(())
@@ -122,6 +157,17 @@ fn vcpu(number: u32, counters: &UnitCounters) -> HeldVcpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_where_its_role_is() {
+        let places = Places { host: &[0, 1, 2], near: &[2] };
+        let threads = Threads { io: ThreadPlace::Near, ..Threads::default() };
+        for (name, leads, to) in
+            [("qemu-system-x86", true, places.host), ("IO iothread1", false, &[2]), ("worker", false, &[2])]
+        {
+            assert_eq!(places.of(threads, vmm::role_of(name, 7, leads)), to, "{name}");
+        }
+    }
 
     #[test]
     fn a_unit_is_named_after_its_process_and_vcpu() {

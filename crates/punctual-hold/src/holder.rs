@@ -15,11 +15,12 @@ use punctual_linux::os::{cgroup, proc};
 use punctual_linux::preflight;
 use punctual_model::file::{ConfigFile, parse_service};
 use punctual_model::host::{PolicyChoice, Pool};
+use punctual_model::placement::closest;
 use punctual_model::service::{Mode, ServiceConfig};
 use punctual_sched::UnitParams;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::held::{GIVEN_UP_REST, Held, parse_unit_name, unit_name};
+use crate::held::{GIVEN_UP_REST, Held, Places, parse_unit_name, unit_name};
 use crate::plan::{self, Action, HeldAs, Place, id};
 use crate::protocol::{Event, EventKind, HeldActor, Report, Wanted, WantedActor, WantedVcpu};
 
@@ -50,6 +51,8 @@ struct Running {
     pools: Vec<Pool>,
     /// The processors for everything else: no pool has them, and they are not to be idle.
     left: Vec<usize>,
+    /// Those of them that are closest to each pool.
+    near: Vec<Vec<usize>>,
 }
 
 /// Why nothing is held, and when that is tried again.
@@ -152,6 +155,13 @@ impl Holder {
         match action {
             Action::LetGo { process } => self.let_go(process),
             Action::Adjust { process, params } => self.adjust(process, params),
+            Action::Move { process, threads } => {
+                if let Some(held) = self.held.get_mut(&process) {
+                    held.held_as.place.threads = threads;
+                    held.forget_helpers();
+                }
+                self.place_helpers();
+            }
             Action::Hold { actor, place } => self.hold(&actor, place, now),
             Action::Add { process, vcpus } => self.add(process, &vcpus),
         }
@@ -205,7 +215,9 @@ impl Holder {
         let pools = self.config.pools.clone();
         match start(&self.process, &pools) {
             Ok((session, left)) => {
-                self.running = Some(Running { session, pools, left });
+                let topology = &self.wanted.topology;
+                let near = pools.iter().map(|pool| closest(topology, &pool.processors, &left)).collect();
+                self.running = Some(Running { session, pools, left, near });
                 self.failure = None;
                 true
             }
@@ -391,7 +403,9 @@ impl Holder {
         let Some(running) = &mut self.running else { return };
         let mut said = Vec::new();
         for (process, held) in &mut self.held {
-            if let Err(error) = held.place_helpers(&mut running.session, &running.left) {
+            let Running { session, left, near, .. } = &mut *running;
+            let places = Places { host: left, near: &near[held.held_as.place.pool.0] };
+            if let Err(error) = held.place_helpers(session, places) {
                 said.push((*process, error.to_string()));
             }
         }
@@ -480,7 +494,8 @@ impl Running {
         }
         let (handles, _) = self.session.schedule(adopted).map_err(|error| error.to_string())?;
         held.units = actor.vcpus.iter().map(|vcpu| vcpu.number).zip(handles).collect();
-        held.place_helpers(&mut self.session, &self.left).map_err(|error| error.to_string())?;
+        let places = Places { host: &self.left, near: &self.near[pool] };
+        held.place_helpers(&mut self.session, places).map_err(|error| error.to_string())?;
         Ok(held)
     }
 

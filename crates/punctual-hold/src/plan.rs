@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_enforce::journal::Identity;
 use punctual_model::index::PoolIx;
-use punctual_model::service::ServiceConfig;
+use punctual_model::service::{ServiceConfig, Threads};
 use punctual_sched::UnitParams;
 
 use crate::protocol::{WantedActor, WantedVcpu};
@@ -33,6 +33,8 @@ impl HeldAs {
 pub(crate) struct Place {
     pub pool: PoolIx,
     pub params: UnitParams,
+    /// Where its other threads are.
+    pub threads: Threads,
 }
 
 /// A step. Each can be done alone.
@@ -42,6 +44,8 @@ pub(crate) enum Action {
     LetGo { process: u32 },
     /// Its vCPUs get other parameters in the same pool.
     Adjust { process: u32, params: UnitParams },
+    /// Its other threads get other places.
+    Move { process: u32, threads: Threads },
     /// A VM is held that was not.
     Hold { actor: WantedActor, place: Place },
     /// vCPUs of a VM that is held have threads that they did not have.
@@ -52,7 +56,8 @@ pub(crate) enum Action {
 /// not possible, which the service has checked.
 pub(crate) fn place_of(config: &ServiceConfig, actor: &WantedActor) -> Option<Place> {
     let class = config.class(&actor.class)?;
-    Some(Place { pool: class.pool?, params: config.adjusted(class, &actor.adjustment).ok()? })
+    let params = config.adjusted(class, &actor.adjustment).ok()?;
+    Some(Place { pool: class.pool?, params, threads: class.threads })
 }
 
 /// What is to be done first; `None` when all is as it is wanted. Letting go comes first: it makes room.
@@ -77,6 +82,9 @@ pub(crate) fn next(
         }
         if then.params != now.place.params {
             return Some(Action::Adjust { process, params: then.params });
+        }
+        if then.threads != now.place.threads {
+            return Some(Action::Move { process, threads: then.threads });
         }
     }
     for actor in wanted {
@@ -122,6 +130,8 @@ mod tests {
         [pool.bulk]\nprocessors = [2]\npolicy = 'rtds'\n\
         [class.relay]\nmatch = [{ name = '*' }]\npool = 'rt'\nbudget = '2ms'\nperiod = '10ms'\npriority = 1\n\
         [class.more]\nmatch = [{ name = '*' }]\npool = 'rt'\nbudget = '3ms'\nperiod = '10ms'\npriority = 2\n\
+        [class.moved]\nmatch = [{ name = '*' }]\npool = 'rt'\nbudget = '3ms'\nperiod = '10ms'\npriority = 2\n\
+        threads = { io = 'near' }\n\
         [class.rest]\nmatch = [{ name = '*' }]\npool = 'rt'\nbest_effort = true\n\
         [class.other]\nmatch = [{ name = '*' }]\npool = 'bulk'\nbudget = '2ms'\nperiod = '10ms'\n";
 
@@ -168,6 +178,10 @@ mod tests {
                     done.push(format!("adjust {process} to {:?}", params.budget.map(|b| b.as_ns())));
                     held.get_mut(&process).expect("held").place.params = params;
                 }
+                Action::Move { process, threads } => {
+                    done.push(format!("move the threads of {process}"));
+                    held.get_mut(&process).expect("held").place.threads = threads;
+                }
                 Action::Hold { actor, place } => {
                     done.push(format!("hold {} in {}", actor.process.id, place.pool.0));
                     held.insert(id(actor.process), held_as(&actor));
@@ -195,6 +209,14 @@ mod tests {
         let then = [actor(5, "more", 3), actor(7, "relay", 1)];
         assert_eq!(settle(&then, &mut held), ["let go 6", "let go 7", "add 1 of 5", "hold 7 in 0"]);
         assert_eq!(settle(&[], &mut held), ["let go 5", "let go 7"]);
+    }
+
+    #[test]
+    fn threads_move_alone() {
+        let mut held = BTreeMap::new();
+        settle(&[actor(5, "more", 1)], &mut held);
+        assert_eq!(settle(&[actor(5, "moved", 1)], &mut held), ["move the threads of 5"]);
+        assert_eq!(settle(&[actor(5, "more", 1)], &mut held), ["move the threads of 5"]);
     }
 
     #[test]

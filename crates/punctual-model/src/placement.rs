@@ -110,6 +110,27 @@ pub fn place(
     placed.into_values().collect()
 }
 
+/// Of the processors `among`, those that share a last-level cache with one of `with`; if none does, those on
+/// the NUMA node of one; if there are none either, all.
+pub fn closest(topology: &Topology, with: &[usize], among: &[usize]) -> Vec<usize> {
+    let processors = topology.by_number();
+    let own = || with.iter().filter_map(|number| processors.get(number));
+    let near =
+        Near { nodes: own().map(|one| one.node).collect(), caches: own().map(|one| one.cache).collect() };
+    near.of(&processors, among).unwrap_or_else(|| among.to_vec())
+}
+
+/// Of the processors `among`, those that share a last-level cache with the slot; if none does, those on its
+/// NUMA node; `None` if there are none. Of a slot that is nowhere known, all.
+pub fn near_slot(topology: &Topology, slot: &Slot, among: &[usize]) -> Option<Vec<usize>> {
+    let processors = topology.by_number();
+    let near = Near::of_slot(topology, &processors, slot);
+    if topology.is_flat || near.nodes.is_empty() {
+        return Some(among.to_vec());
+    }
+    near.of(&processors, among)
+}
+
 /// Who has a processor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
@@ -179,7 +200,8 @@ impl<'t> Machine<'t> {
 
     /// Chooses for a pool and enters the pool as the owner.
     fn choose(&mut self, name: &str, request: &Request) -> Result<Placement, Shortage> {
-        let near = request.near.map(|slot| self.near(slot)).unwrap_or_default();
+        let near = request.near.map(|slot| &self.slots[slot]);
+        let near = near.map(|slot| Near::of_slot(self.topology, &self.processors, slot)).unwrap_or_default();
         let mut refused: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         let mut fitting = BTreeMap::new();
         for processor in self.processors.values() {
@@ -203,25 +225,6 @@ impl<'t> Machine<'t> {
         self.owners.extend(idle.iter().map(|number| (*number, Owner::Idle(name.to_owned()))));
         let processors = taken.into_iter().collect();
         Ok(Placement { processors, choice: Choice { reason, idle: idle.into_iter().collect() } })
-    }
-
-    /// Nodes and caches of a slot.
-    fn near(&self, slot: usize) -> Near {
-        let of = |numbers: &BTreeSet<usize>| -> Vec<Processor> {
-            numbers.iter().filter_map(|number| self.processors.get(number)).copied().collect()
-        };
-        let (node, own) = match &self.slots[slot].place {
-            SlotPlace::Processors(numbers) => (None, of(numbers)),
-            SlotPlace::Interrupts(device) => match self.topology.devices.get(device) {
-                Some(device) => (Some(device.node), of(&device.interrupts)),
-                None => (None, Vec::new()),
-            },
-        };
-        let nodes = match node {
-            Some(node) => node.into_iter().collect(),
-            None => own.iter().map(|processor| processor.node).collect(),
-        };
-        Near { nodes, caches: own.iter().map(|processor| processor.cache).collect() }
     }
 
     /// Why a pool cannot have a processor at all.
@@ -472,6 +475,33 @@ struct Near {
 }
 
 impl Near {
+    fn of_slot(topology: &Topology, processors: &BTreeMap<usize, Processor>, slot: &Slot) -> Near {
+        let of = |numbers: &BTreeSet<usize>| -> Vec<Processor> {
+            numbers.iter().filter_map(|number| processors.get(number)).copied().collect()
+        };
+        let (node, own) = match &slot.place {
+            SlotPlace::Processors(numbers) => (None, of(numbers)),
+            SlotPlace::Interrupts(device) => match topology.devices.get(device) {
+                Some(device) => (Some(device.node), of(&device.interrupts)),
+                None => (None, Vec::new()),
+            },
+        };
+        let nodes = match node {
+            Some(node) => node.into_iter().collect(),
+            None => own.iter().map(|processor| processor.node).collect(),
+        };
+        Near { nodes, caches: own.iter().map(|processor| processor.cache).collect() }
+    }
+
+    /// Of `among`, those with one of the caches; if there are none, those on one of the nodes.
+    fn of(&self, processors: &BTreeMap<usize, Processor>, among: &[usize]) -> Option<Vec<usize>> {
+        let with = |fits: &dyn Fn(&Processor) -> bool| {
+            let found = among.iter().copied().filter(|number| processors.get(number).is_some_and(fits));
+            Some(found.collect::<Vec<usize>>()).filter(|found| !found.is_empty())
+        };
+        with(&|one| self.caches.contains(&one.cache)).or_else(|| with(&|one| self.nodes.contains(&one.node)))
+    }
+
     fn is_far(&self, processor: &Processor) -> bool {
         !self.caches.is_empty() && !self.caches.contains(&processor.cache)
     }

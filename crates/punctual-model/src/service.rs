@@ -46,8 +46,35 @@ pub struct Class {
     /// The pool of its VMs' vCPUs; `None` without pools.
     pub pool: Option<PoolIx>,
     /// The parameters of each vCPU, or of all threads of a cgroup together: `budget`, `period`, `priority`,
-    /// `best_effort`.
+    /// `best_effort`; with `near`, the affinity.
     pub params: UnitParams,
+    /// Where its VMs' threads run that are no vCPUs.
+    pub threads: Threads,
+}
+
+/// Where the threads of a VM run that are no vCPUs, by their role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Threads {
+    /// The event loop.
+    pub main_loop: ThreadPlace,
+    /// I/O threads and workers.
+    pub io: ThreadPlace,
+    /// vhost workers.
+    pub vhost: ThreadPlace,
+    /// QEMU's RCU thread.
+    pub rcu: ThreadPlace,
+    /// All others.
+    pub other: ThreadPlace,
+}
+
+/// Where a thread of a VM runs that is no vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadPlace {
+    /// On all processors that no pool has.
+    #[default]
+    Host,
+    /// On those of them that are [closest](crate::placement::closest) to the pool's.
+    Near,
 }
 
 /// What a VM gets instead of what its class gives. What is `None` is as in the class.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use punctual_model::placement::{Choice, Placement, Request, Shortage, Slot, SlotPlace, Smt, place};
+use punctual_model::placement::{Choice, Placement, Request, Shortage, Slot, SlotPlace, Smt, closest, place};
 use punctual_model::topology::{Device, Processor, Topology};
 
 /// Two packages with four cores of two threads each, a cache and a node for each package: processors 0 to 3
@@ -310,4 +310,16 @@ proptest! {
             prop_assert!(placed(&without)[0].is_err());
         }
     }
+}
+
+#[test]
+fn the_closest_processors_share_a_cache_else_a_node() {
+    let mut topology = two_packages(&[]);
+    assert_eq!(closest(&topology, &[1], &[0, 2, 4, 5, 9]), [0, 2, 9]);
+    topology.processors.iter_mut().for_each(|one| one.cache = one.core);
+    assert_eq!(closest(&topology, &[1], &[0, 2, 4, 9]), [9]);
+    assert_eq!(closest(&topology, &[1], &[0, 2, 4]), [0, 2]);
+    assert_eq!(closest(&topology, &[1, 4], &[0, 2, 5]), [0, 2, 5]);
+    assert_eq!(closest(&topology, &[1], &[4, 5]), [4, 5], "there is nothing closer");
+    assert_eq!(closest(&topology, &[1], &[]), [0; 0]);
 }

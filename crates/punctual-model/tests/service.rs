@@ -2,7 +2,7 @@
 
 use punctual_model::file::{ConfigFile, Errors, parse_service};
 use punctual_model::index::PoolIx;
-use punctual_model::service::{Match, Mode, Pattern, ServiceConfig};
+use punctual_model::service::{Match, Mode, Pattern, ServiceConfig, ThreadPlace, Threads};
 use punctual_model::topology::{Device, Topology};
 use punctual_sched::Duration;
 
@@ -90,7 +90,7 @@ fn what_this_version_cannot_carry_out_is_refused() {
     let version = env!("CARGO_PKG_VERSION");
     for (text, key, of) in [
         ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
-        (format!("{RELAY}near = 'sv0'\n"), "near", "[class.relay]"),
+        (format!("{RELAY}slot = 'sv0'\n"), "slot", "[class.relay]"),
         (format!("{RELAY}helpers = {{ budget = '100us' }}\n"), "helpers", "[class.relay]"),
     ] {
         let (_, _, message, ..) = defect(&[("a", &text)]);
@@ -219,6 +219,45 @@ fn pools_are_near_the_slots_of_this_machine() {
     // The file is for a part of the machine.
     let text = "[machine]\nprocessors = 3\n[pool.rt]\nprocessors = { count = 2 }\npolicy = 'deferrable'\n";
     assert_eq!(parse_on(&two_nodes(), text).expect("valid").pools[0].processors, [1, 2]);
+}
+
+#[test]
+fn a_class_is_near_a_slot_within_its_pool() {
+    let text = |slot: &str, pool: &str| {
+        format!(
+            "[slot.sv0]\ninterrupts = 'eno6'\n[slot.low]\nprocessors = [0]\n\
+             [pool.rt]\nprocessors = {pool}\npolicy = 'deferrable'\n\
+             {RELAY}near = '{slot}'\nbudget = '1ms'\nperiod = '10ms'\npriority = 1\n"
+        )
+    };
+    let affinity = |slot: &str| {
+        let config = parse_on(&two_nodes(), &text(slot, "[1, 2, 4, 5]")).expect("valid");
+        let set = config.classes[0].params.affinity.clone().expect("it is near");
+        set.iter().map(|place| config.pools[0].processors[place.index()]).collect::<Vec<_>>()
+    };
+    assert_eq!((affinity("sv0"), affinity("low")), (vec![4, 5], vec![1, 2]));
+    // The whole pool is near; on a machine of which only the number of processors is known, any.
+    for topology in [two_nodes(), Topology::flat(6)] {
+        let config = parse_on(&topology, &text("sv0", "[4, 5]")).expect("valid");
+        assert_eq!(config.classes[0].params.affinity, None);
+    }
+    for (slot, pool, message) in [
+        ("sv0", "[1, 2]", "no processor of pool `rt` is on a NUMA node of slot `sv0`"),
+        ("sv1", "[4, 5]", "there is no slot `sv1`"),
+    ] {
+        let records = parse_on(&two_nodes(), &text(slot, pool)).expect_err("not near").records();
+        let [record] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((record.line, record.message.as_str()), (10, message));
+    }
+}
+
+#[test]
+fn threads_of_a_class_have_places_by_role() {
+    let text = format!("{RELAY}threads = {{ io = 'near', main-loop = 'host' }}\n");
+    let threads = parse(&[("a", &text)]).expect("valid").classes[0].threads;
+    assert_eq!(threads, Threads { io: ThreadPlace::Near, ..Threads::default() });
+    let (_, _, message, expected, _) = defect(&[("a", &text.replace("'near'", "'vcpu'"))]);
+    assert_eq!((message.as_str(), expected.as_str()), ("`io` is \"vcpu\"", "expected one of host, near"));
 }
 
 #[test]

@@ -130,20 +130,24 @@ fn wish(
 /// `{ count = 2, isolated = true }`.
 fn request_of(section: Section<'_>, slots: &[Slot], errors: &mut Errors) -> Option<Request> {
     let smt = section.word("smt", errors).unwrap_or(section.default("smt"));
-    let near = section.text("near", errors).and_then(|name| {
-        let found = slots.iter().position(|slot| slot.name == name);
-        if let (None, Some(entry)) = (found, section.get("near")) {
-            let names = || slots.iter().map(|slot| slot.name.as_str());
-            let message = format!("there is no slot `{}`", shorten(name));
-            let near = nearest(name, names());
-            errors.add_nearest(entry.node.place, message, expected_names(names()), near);
-        }
-        found
-    });
+    let near = slot(section, slots, errors).and_then(|near| slots.iter().position(|slot| slot == near));
     let isolated = section.flag("isolated", errors).unwrap_or(false);
     let count = usize::try_from(section.count("count", errors)?).ok()?;
     let smt = if smt == IDLE_SIBLINGS { Smt::Idle } else { Smt::Whole };
     Some(Request { count, isolated, near, smt })
+}
+
+/// The slot that `near` names.
+pub(crate) fn slot<'s>(section: Section<'_>, slots: &'s [Slot], errors: &mut Errors) -> Option<&'s Slot> {
+    let name = section.text("near", errors)?;
+    let found = slots.iter().find(|slot| slot.name == name);
+    if let (None, Some(entry)) = (found, section.get("near")) {
+        let names = || slots.iter().map(|slot| slot.name.as_str());
+        let message = format!("there is no slot `{}`", shorten(name));
+        let near = nearest(name, names());
+        errors.add_nearest(entry.node.place, message, expected_names(names()), near);
+    }
+    found
 }
 
 /// The slots. One with an error is nowhere.

@@ -1,7 +1,7 @@
 //! Keys of the service's configuration, and keys that only later versions can carry out.
 
 use crate::file::host::keys::{BUDGET_OF, COUNT_32, POOL_PROCESSORS, SLOTS};
-use crate::file::key::{Kind, OptionTables, SOME_TIME, TableInfo, key, required};
+use crate::file::key::{KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
 
 /// The modes of the service.
@@ -86,6 +86,43 @@ static CLASS: TableInfo = TableInfo {
             Some("false"),
             "The vCPUs and units have no budget and come below all others of their pool.",
         ),
+        key(
+            "near",
+            Kind::NameOf("slot"),
+            Some("all of the pool"),
+            "Only processors of the pool that share the slot's last-level cache; if none does, those of its \
+             NUMA node.",
+        ),
+        key(
+            "threads",
+            Kind::Table(&THREADS),
+            None,
+            "Where the threads of held VMs run that are no vCPUs. None of them runs on a pool's processor.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+pub(crate) const HOST: &str = "host";
+pub(crate) const NEAR: &str = "near";
+
+const fn place(name: &'static str, help: &'static str) -> KeyInfo {
+    key(name, Kind::Word(&[HOST, NEAR]), Some(HOST), help)
+}
+
+static THREADS: TableInfo = TableInfo {
+    title: "`threads` of a class",
+    keys: &[
+        place(
+            "main-loop",
+            "QEMU's event loop. `near`: the processors that no pool has and that share the \
+             last-level cache of the VM's pool; if none does, those of its NUMA node.",
+        ),
+        place("io", "I/O threads and workers."),
+        place("vhost", "Workers that move packets of vhost-net."),
+        place("rcu", "QEMU's RCU thread."),
+        place("other", "All others."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -131,7 +168,6 @@ pub(crate) struct Refused {
     pub(crate) instead: &'static str,
 }
 
-const NOTHING_PLACED: &str = "expected none: a class names its pool, and the pool is near a slot";
 const NO_DOMAINS: &str = "expected [class.NAME]: the service finds VMs itself, and classes match them";
 const NOT_SIMULATED: &str = "expected none: it is for simulations and live runs";
 
@@ -148,8 +184,6 @@ pub(crate) const REFUSED: &[Refused] = &[
 
 /// Keys of a class that are refused.
 pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
-    Refused { name: "near", instead: NOTHING_PLACED },
-    Refused { name: "slot", instead: NOTHING_PLACED },
-    Refused { name: "threads", instead: NOTHING_PLACED },
-    Refused { name: "helpers", instead: "expected none: helper threads get the processors that no pool has" },
+    Refused { name: "slot", instead: "expected `near`: a class names its pool, and which of its processors" },
+    Refused { name: "helpers", instead: "expected `threads`: helper threads have no budget" },
 ];

@@ -1,14 +1,14 @@
 //! Reads the files of the service's configuration and merges their tables by name.
 
-use punctual_sched::{Instant, UnitParams};
+use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
-use super::keys::{ENFORCE, MATCH, REFUSED, REFUSED_OF_CLASS, Refused, SERVICE, STRICT};
+use super::keys::{ENFORCE, MATCH, NEAR, REFUSED, REFUSED_OF_CLASS, Refused, SERVICE, STRICT};
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::build::refused;
 use crate::file::host::domain::{check_reserved, domain_pool, shares_budget};
 use crate::file::host::draft::PoolDraft;
-use crate::file::host::place::{Machine, PoolPlace, pool_places};
+use crate::file::host::place::{Machine, PoolPlace, pool_places, slot};
 use crate::file::host::pool::pool_policy;
 use crate::file::host::task::Tasks;
 use crate::file::host::unit::{UnitDraft, UnitKind};
@@ -19,8 +19,10 @@ use crate::file::source::{Origin, Place, Source};
 use crate::file::tree::{Entry, Table, Value};
 use crate::host::Pool;
 use crate::index::PoolIx;
-use crate::placement::Slot;
-use crate::service::{Class, ExecName, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig};
+use crate::placement::{Slot, near_slot};
+use crate::service::{
+    Class, ExecName, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig, ThreadPlace, Threads,
+};
 use crate::topology::Topology;
 
 /// A file of the configuration.
@@ -128,7 +130,8 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
     let mut topology = topology.clone();
     topology.processors.retain(|processor| processor.number < processors);
     let (slots, pools) = pools(section, Machine { processors, topology: &topology }, errors);
-    let classes = classes(section, &pools, errors);
+    let places = Places { topology: &topology, slots: &slots, pools: &pools };
+    let classes = classes(section, places, errors);
     ServiceConfig {
         mode,
         is_strict,
@@ -161,21 +164,77 @@ fn pools<'t>(
     (slots, pools)
 }
 
-fn classes(root: Section<'_>, pools: &[PoolDraft<'_>], errors: &mut Errors) -> Vec<Class> {
+/// What classes can be placed on.
+#[derive(Clone, Copy)]
+struct Places<'p> {
+    topology: &'p Topology,
+    slots: &'p [Slot],
+    pools: &'p [PoolDraft<'p>],
+}
+
+fn classes(root: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Vec<Class> {
     let mut classes = Vec::new();
     for section in root.named("class", errors) {
         let matches = section.get("match").map_or(Vec::new(), |entry| matches(entry, errors));
-        let pool = domain_pool(section, pools, errors);
-        let unit = class_params(section, errors);
+        let pool = domain_pool(section, places.pools, errors);
+        let mut unit = class_params(section, errors);
+        unit.params.affinity = near(section, pool.map(|pool| &places.pools[pool]), places, errors);
+        let threads = threads(section, errors);
         if let Some(pool) = pool {
-            check_class(&pools[pool], &unit, errors);
+            check_class(&places.pools[pool], &unit, errors);
         } else {
             check_pair(section, &unit.params, errors);
         }
         let (name, pool) = (section.name.to_owned(), pool.map(PoolIx));
-        classes.push(Class { name, matches, pool, params: unit.params });
+        classes.push(Class { name, matches, pool, params: unit.params, threads });
     }
     classes
+}
+
+/// `near`: the processors of the class's pool that are near a slot, by their places in the pool.
+fn near(
+    section: Section<'_>,
+    pool: Option<&PoolDraft<'_>>,
+    places: Places<'_>,
+    errors: &mut Errors,
+) -> Option<CpuSet> {
+    let slot = slot(section, places.slots, errors)?;
+    let Some(pool) = pool else {
+        let message = format!("{} is near a slot and has no pool", section.header());
+        errors.add(section.place_of("near"), message, "expected a pool, whose processors it chooses");
+        return None;
+    };
+    let Some(found) = near_slot(places.topology, slot, &pool.processors) else {
+        let message =
+            format!("no processor of pool `{}` is on a NUMA node of slot `{}`", pool.name, slot.name);
+        errors.add(section.place_of("near"), message, "expected a slot that the pool is near as well");
+        return None;
+    };
+    let mut set = CpuSet::new(pool.processors.len());
+    for (place, number) in pool.processors.iter().enumerate() {
+        if found.contains(number) {
+            set.insert(CpuId(place as u32));
+        }
+    }
+    // All of them is no restriction.
+    (found.len() < pool.processors.len()).then_some(set)
+}
+
+fn threads(section: Section<'_>, errors: &mut Errors) -> Threads {
+    let Some(table) = section.get("threads").and_then(|_| section.table("threads", errors)) else {
+        return Threads::default();
+    };
+    let mut place = |role: &'static str| match table.word(role, errors) {
+        Some(NEAR) => ThreadPlace::Near,
+        _ => ThreadPlace::Host,
+    };
+    Threads {
+        main_loop: place("main-loop"),
+        io: place("io"),
+        vhost: place("vhost"),
+        rcu: place("rcu"),
+        other: place("other"),
+    }
 }
 
 fn class_params(section: Section<'_>, errors: &mut Errors) -> UnitDraft {
