@@ -59,6 +59,9 @@ pub struct Clause {
     /// Distance that still counts as equal, for [`Relation::About`]; slack for the others.
     #[serde(default)]
     pub tolerance: f64,
+    /// The least distance that counts as a difference, for [`Relation::Less`] and [`Relation::Greater`].
+    #[serde(default)]
+    pub by: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -202,9 +205,9 @@ impl Clause {
         // Percentages come from divisions: a last-bit difference is not one.
         let slack = self.tolerance + 1e-9;
         match self.is {
-            Relation::Less => left < right + self.tolerance,
+            Relation::Less => left + self.by < right + self.tolerance,
             Relation::AtMost => left <= right + slack,
-            Relation::Greater => left > right - self.tolerance,
+            Relation::Greater => left > right + self.by - self.tolerance,
             Relation::AtLeast => left >= right - slack,
             Relation::About => (left - right).abs() <= slack,
         }
@@ -301,6 +304,13 @@ mod tests {
             c.judge(&measures(&[("a", &[2.0]), ("b", &[0.0]), ("c", &[0.0])])).verdict,
             Verdict::Differs
         );
+    }
+
+    #[test]
+    fn less_than_the_least_difference_is_none() {
+        let c = claim("check = [{ left = ['a'], is = '>', right = ['b'], by = 0.02 }]");
+        assert_eq!(c.judge(&measures(&[("a", &[1.403]), ("b", &[1.402])])).verdict, Verdict::Differs);
+        assert_eq!(c.judge(&measures(&[("a", &[1.43]), ("b", &[1.402])])).verdict, Verdict::Agrees);
     }
 
     #[test]
