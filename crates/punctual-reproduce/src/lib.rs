@@ -146,6 +146,9 @@ pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
     if options.runs("windows") {
         outcomes.push(vmm_io::windows(options, progress)?);
     }
+    if options.runs("readings") {
+        outcomes.push(vmm_io::slices(options, progress)?);
+    }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }
 

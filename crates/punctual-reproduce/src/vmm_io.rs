@@ -3,7 +3,8 @@
 
 use punctual_model::Histogram;
 use punctual_model::host::Host;
-use punctual_model::results::Results;
+use punctual_model::network::Traffic;
+use punctual_model::results::{FlowResult, Results};
 use punctual_sched::Duration;
 use punctual_sched::{credit, sedf};
 
@@ -114,11 +115,13 @@ struct Cell {
     burns: Vec<f64>,
     driver_percent: f64,
     ping: Histogram,
-    /// How long the ping without an answer has waited at the end.
+    /// Pings that were given up although no packet of theirs was lost, and how long each had waited then.
+    given_up: (u64, Duration),
+    /// How long the last ping without an answer has waited at the end.
     waiting: Duration,
 }
 
-fn measure(test: &Test, results: &Results) -> Cell {
+fn measure(test: &Test, host: &Host, results: &Results) -> Cell {
     let seconds = results.duration_ns as f64 / 1e9;
     let flow = |name: String| results.flows.iter().find(|f| f.name == name);
     let share = |name: &str| {
@@ -127,7 +130,11 @@ fn measure(test: &Test, results: &Results) -> Cell {
     };
     let ping = test.ping.and_then(|guest| flow(format!("ping{guest}")));
     let latency = ping.map_or_else(Histogram::new, |flow| flow.latency.clone());
+    let timeout = ping.map_or(Duration::ZERO, |flow| ping_timeout(host, flow));
+    let timeouts = ping.map_or(0, |flow| flow.timeouts);
+    let lost = ping.map_or(0, |flow| flow.packets.dropped.total());
     let answered = latency.mean() * latency.count();
+    let sent = Duration::from_ns(results.duration_ns.saturating_sub(100_000_000));
     Cell {
         bandwidths: test
             .streams
@@ -136,22 +143,45 @@ fn measure(test: &Test, results: &Results) -> Cell {
             .collect(),
         burns: test.burns.iter().map(|g| share(&format!("g{g}"))).collect(),
         driver_percent: share("dom0"),
-        waiting: Duration::from_ns(results.duration_ns.saturating_sub(100_000_000)).saturating_sub(answered),
+        given_up: (timeouts.saturating_sub(lost), timeout),
+        waiting: sent.saturating_sub(answered).saturating_sub(timeout * timeouts),
         ping: latency,
     }
 }
 
+fn ping_timeout(host: &Host, ping: &FlowResult) -> Duration {
+    let flow = host.flows.iter().find(|flow| flow.name == ping.name);
+    match flow.map(|flow| flow.traffic) {
+        Some(Traffic::Ping { timeout, .. }) => timeout,
+        _ => Duration::ZERO,
+    }
+}
+
 impl Cell {
-    /// Mean round trip in ms. One ping that waits to the end counts as long as it has waited: otherwise
-    /// starvation would look like silence.
+    /// Mean round trip in ms. A ping that is given up counts as the timeout, which is the least that it
+    /// takes, and the last one as long as it has waited: otherwise starvation would look like silence. A
+    /// ping whose packet was lost does not count, as for `ping`.
     fn ping_mean_ms(&self) -> f64 {
-        let (count, mean) = (self.ping.count() as f64, self.ping.mean().as_ns() as f64 / 1e6);
-        let waiting = self.waiting.as_ns() as f64 / 1e6;
-        if waiting > mean { (mean * count + waiting) / (count + 1.0) } else { mean }
+        let ms = |time: Duration| time.as_ns() as f64 / 1e6;
+        let (given_up, timeout) = self.given_up;
+        let pings = (self.ping.count() + given_up) as f64;
+        let sum = ms(self.ping.mean()) * self.ping.count() as f64 + ms(timeout) * given_up as f64;
+        let mean = if pings > 0.0 { sum / pings } else { 0.0 };
+        let waiting = ms(self.waiting);
+        if waiting > mean { (sum + waiting) / (pings + 1.0) } else { mean }
     }
 
     fn ping_sd_ms(&self) -> f64 {
         self.ping.stddev().as_ns() as f64 / 1e6
+    }
+
+    /// The measures of streams and burning guests: name, end of the range, value.
+    fn ranges(&self) -> impl Iterator<Item = (&'static str, [(&'static str, f64); 4])> {
+        let both = [("bandwidth_mbit_s", &self.bandwidths), ("burn_percent", &self.burns)];
+        both.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| {
+            let (low, high) = range(values);
+            (name, [("mean", mean(values)), ("min", low), ("max", high), ("spread", high - low)])
+        })
     }
 }
 
@@ -161,7 +191,7 @@ pub(crate) fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> R
     for test in TESTS.iter().filter(|t| options.runs(&format!("test{}", t.number))) {
         let scenarios: Vec<_> = CONFIGURATIONS.iter().map(|c| scenario(c, test, options)).collect();
         let what = format!("test {}: {}", test.number, test.title);
-        let keep = |_: &Host, results: &Results| measure(test, results);
+        let keep = |host: &Host, results: &Results| measure(test, host, results);
         let cells = run_all(&what, &scenarios, progress, as_written, keep)?;
         add_test(&mut out, test, &cells, paper);
     }
@@ -181,7 +211,7 @@ pub(crate) fn windows(options: &Options, progress: Progress<'_>) -> Result<Outco
             let set = |s: Scenario, stream: &u32| s.set(format!("flow.stream{stream}.window={window}"));
             let scenario = |c| test.streams.iter().fold(scenario(c, test, options), set);
             let scenarios: Vec<_> = CONFIGURATIONS.iter().map(scenario).collect();
-            let keep = |_: &Host, results: &Results| measure(test, results).bandwidths;
+            let keep = |host: &Host, results: &Results| measure(test, host, results).bandwidths;
             let all = run_all("windows", &scenarios, progress, as_written, keep)?;
             for (configuration, streams) in CONFIGURATIONS.iter().zip(&all) {
                 let (low, high) = range(streams);
@@ -194,6 +224,48 @@ pub(crate) fn windows(options: &Options, progress: Progress<'_>) -> Result<Outco
                 row.extend([mean(streams), low, high].map(number));
                 table.rows.push(row);
             }
+        }
+    }
+    out.tables.push(table);
+    Ok(out)
+}
+
+/// SEDF with the same slice for everybody, which `papers/vmm-io/guests.toml` does not have.
+const EQUAL_SLICES: [&str; 3] =
+    ["domain.dom0.budget=11ms", "domain.dom0.period=100ms", "domain.*.budget=11ms"];
+
+/// All tests under SEDF with equal slices: the paper prints none.
+pub(crate) fn slices(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let columns = [
+        "test",
+        "configuration",
+        "streams, Mbit/s",
+        "least",
+        "greatest",
+        "burning, % each",
+        "ping, ms",
+        "sd",
+    ];
+    let title = "All tests under SEDF with 11 ms in 100 ms for every domain";
+    let mut table = Table::new("readings", title, &columns);
+    for test in &TESTS {
+        let sedf: Vec<_> = CONFIGURATIONS.iter().filter(|c| c.policy == sedf::NAME).collect();
+        let equal = |s: Scenario| EQUAL_SLICES.into_iter().fold(s, Scenario::set);
+        let scenarios: Vec<_> = sedf.iter().map(|c| equal(scenario(c, test, options))).collect();
+        let keep = |host: &Host, results: &Results| measure(test, host, results);
+        let cells = run_all("Readings", &scenarios, progress, as_written, keep)?;
+        for (configuration, cell) in sedf.iter().zip(&cells) {
+            let prefix = format!("readings.equal.t{}.{}", test.number, configuration.id);
+            add_measures(&mut out, &prefix, test, cell);
+            let mut row = vec![test.number.to_string(), configuration.id.to_string()];
+            let (low, high) = range(&cell.bandwidths);
+            let streams = [mean(&cell.bandwidths), low, high].map(number);
+            row.extend(if test.streams.is_empty() { ["-"; 3].map(String::from) } else { streams });
+            row.push(if test.burns.is_empty() { "-".into() } else { number(mean(&cell.burns)) });
+            let ping = [cell.ping_mean_ms(), cell.ping_sd_ms()].map(number);
+            row.extend(if test.ping.is_none() { ["-"; 2].map(String::from) } else { ping });
+            table.rows.push(row);
         }
     }
     out.tables.push(table);
@@ -260,32 +332,37 @@ fn add_cell(
     paper: &VmmIo,
 ) -> Vec<String> {
     let prefix = format!("t{}.{id}", test.number);
+    add_measures(out, &prefix, test, cell);
     let mut row = vec![id.to_string()];
-    for (name, values, columns) in [
-        ("bandwidth_mbit_s", &cell.bandwidths, &mut bars.bandwidths),
-        ("burn_percent", &cell.burns, &mut bars.burns),
-    ] {
-        if values.is_empty() {
-            continue;
-        }
-        let (low, high) = range(values);
-        for (end, value) in [("mean", mean(values)), ("min", low), ("max", high), ("spread", high - low)] {
-            out.measures.set_one(format!("{prefix}.{name}.{end}"), value);
-        }
-        row.extend([mean(values), low, high].map(number));
-        columns.push(RangeFigure::bar(id, values));
+    for (_, [(_, mean), (_, low), (_, high), _]) in cell.ranges() {
+        row.extend([mean, low, high].map(number));
     }
-    out.measures.set_one(format!("{prefix}.driver_percent"), cell.driver_percent);
+    for (values, columns) in [(&cell.bandwidths, &mut bars.bandwidths), (&cell.burns, &mut bars.burns)] {
+        if !values.is_empty() {
+            columns.push(RangeFigure::bar(id, values));
+        }
+    }
     row.push(number(cell.driver_percent));
     if test.ping.is_some() {
         let (mean, sd) = (cell.ping_mean_ms(), cell.ping_sd_ms());
-        out.measures.set_one(format!("{prefix}.ping_ms"), mean);
-        out.measures.set_one(format!("{prefix}.ping_sd_ms"), sd);
-        out.measures.set_one(format!("{prefix}.pings"), cell.ping.count() as f64);
         let printed = paper.ping.iter().find(|p| p.test == test.number && p.configuration == id);
         row.extend([number(mean), number(sd), cell.ping.count().to_string()]);
         row.push(printed.map_or("-".into(), |p| number(p.mean_ms)));
         bars.pings.push(RangeFigure::mean_and_deviation(id, mean, sd));
     }
     row
+}
+
+fn add_measures(out: &mut Outcome, prefix: &str, test: &Test, cell: &Cell) {
+    for (name, ends) in cell.ranges() {
+        for (end, value) in ends {
+            out.measures.set_one(format!("{prefix}.{name}.{end}"), value);
+        }
+    }
+    out.measures.set_one(format!("{prefix}.driver_percent"), cell.driver_percent);
+    if test.ping.is_some() {
+        out.measures.set_one(format!("{prefix}.ping_ms"), cell.ping_mean_ms());
+        out.measures.set_one(format!("{prefix}.ping_sd_ms"), cell.ping_sd_ms());
+        out.measures.set_one(format!("{prefix}.pings"), cell.ping.count() as f64);
+    }
 }
