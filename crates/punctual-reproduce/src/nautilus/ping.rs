@@ -85,7 +85,9 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
         }
     }
     table.notes = vec![
-        "100 pings each, as in the paper; a domain has two vCPUs, partitioned one on each processor.".into(),
+        "100 pings each, as in the paper; a domain has two vCPUs. Partitioned: the driver domain on \
+         processor 1, the others on processor 0."
+            .into(),
         "The paper measures from netback to the answer under Credit, from the host under RTDS; here always \
          from the PC and back."
             .into(),
