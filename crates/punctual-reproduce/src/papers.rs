@@ -381,6 +381,20 @@ mod tests {
     }
 
     #[test]
+    fn the_host_files_of_rtca_have_the_costs_of_its_calibration() {
+        let table = |text: &str| text.parse::<toml::Table>().unwrap();
+        let calibration = table(include_str!("../../../papers/rtca/calibration.toml"));
+        let files = [
+            include_str!("../../../papers/rtca/same-core.toml"),
+            include_str!("../../../papers/rtca/other-cores.toml"),
+            include_str!("../../../papers/rtca/end-to-end.toml"),
+        ];
+        for file in files {
+            assert_eq!(table(file)["network"]["lan"]["costs"], calibration["costs"]);
+        }
+    }
+
+    #[test]
     fn cyclictest_columns_have_one_entry_for_each_thread() {
         for l in nautilus().0.listings {
             let n = l.interval_us.len();
