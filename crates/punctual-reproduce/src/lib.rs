@@ -73,6 +73,9 @@ pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
     if options.runs("fig6") {
         outcomes.push(fig6::run(options, &paper.table4, progress)?);
     }
+    if options.runs("readings") {
+        outcomes.push(rt_xen::readings::run(options, progress)?);
+    }
     let mut all = Outcome::merged(outcomes);
     table4::misses_where_guaranteed(&mut all.measures);
     Ok(Reproduction::new(options, paper.citation, &claims, vec![all]))

@@ -240,6 +240,39 @@ pub(crate) fn set_utilization(host: &mut Host, task: TaskIx, percent: u64) {
     }
 }
 
+/// Splits what the periodic tasks of `domain` ask for evenly among them: their costs stay, periods and
+/// deadlines follow, in whole ms, rounded up as in RT-Xen's recipe.
+pub(crate) fn split_evenly(host: &mut Host, domain: DomainIx) {
+    let tasks: Vec<TaskIx> = host.tasks_of(Parent::Domain(domain)).map(|(ix, _)| ix).collect();
+    let each = utilization_percent(host, Parent::Domain(domain)) / 100.0 / tasks.len().max(1) as f64;
+    for task in tasks {
+        if let Work::Jobs { arrival: Arrival::Periodic { period, .. }, cost, deadline } =
+            &mut host.tasks[task.0].work
+        {
+            *period = Duration::from_ms((cost.max.as_ns() as f64 / 1e6 / each).ceil() as u64);
+            *deadline = *period;
+        }
+    }
+}
+
+/// Makes the costs and periods of a domain's periodic tasks longer by its budget over `budget`.
+pub(crate) fn scale_with_budget(host: &mut Host, budget: Duration) {
+    for domain in (0..host.domains.len()).map(DomainIx) {
+        let vcpu = host.domains[domain.0].vcpus.start;
+        let Some(own) = host.vcpus[vcpu].params.budget else { continue };
+        let tasks: Vec<TaskIx> = host.tasks_of(Parent::Domain(domain)).map(|(ix, _)| ix).collect();
+        let scaled = |time: Duration| Duration::from_ns(time.as_ns() * own.as_ns() / budget.as_ns());
+        for task in tasks {
+            if let Work::Jobs { arrival: Arrival::Periodic { period, .. }, cost, deadline } =
+                &mut host.tasks[task.0].work
+            {
+                *cost = Cost { min: scaled(cost.min), max: scaled(cost.max) };
+                (*period, *deadline) = (scaled(*period), scaled(*deadline));
+            }
+        }
+    }
+}
+
 /// Processor share that the periodic tasks of `parent` ask for.
 pub(crate) fn utilization_percent(host: &Host, parent: Parent) -> f64 {
     let share = |work: &Work| match work {

@@ -110,7 +110,10 @@ fn partitioned_softirqs_and_outsourcing_help_beside_heavy_receivers() {
 #[test]
 fn an_unknown_experiment_is_refused_with_the_known_ones() {
     let error = rt_xen(&quick(&["fig7"]), &silent).unwrap_err().to_string();
-    assert!(error.contains("fig7") && error.contains("fig5, table1, table2, table4, fig6"), "{error}");
+    assert!(
+        error.contains("fig7") && error.contains("fig5, table1, table2, table4, fig6, readings"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Options, paper: &RtXen, progress: Progress<'_>) -> R
         table.rows.push(row);
     }
     // At 1 us one decision and one switch take longer than the quantum itself.
-    out.measures.set_one("fig5.switch_share_of_quantum_percent.1us", overheads[0].total_ns() / 10.0);
+    out.measures.set_one("fig5.paper_switch_share_of_quantum_percent.1us", overheads[0].total_ns() / 10.0);
     table.notes = notes(&overheads);
     out.tables.push(table);
     out.figures.push(Figure {

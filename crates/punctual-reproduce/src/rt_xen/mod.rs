@@ -2,6 +2,7 @@
 
 pub(crate) mod fig5;
 pub(crate) mod fig6;
+pub(crate) mod readings;
 pub(crate) mod table1;
 pub(crate) mod table2;
 pub(crate) mod table4;

@@ -14,7 +14,7 @@ use crate::papers::Table2;
 use crate::reproduction::{Outcome, Table};
 use crate::scenario::{
     Progress, Scenario, deadline_ms, domain, miss_percent, most_urgent_task, run_all, set_utilization,
-    utilization_percent,
+    split_evenly, utilization_percent,
 };
 
 /// The paper's 2 minutes.
@@ -62,15 +62,19 @@ pub(crate) const VARIANTS: [Variant; 8] = [
 ];
 
 /// How domain 3 is misconfigured. The paper raises one task's utilization to 10 % and does not say by what.
+/// Its 20 % are only exceeded when its other tasks ask for more than 10 %, which UUniFast seldom gives them:
+/// so it is raised by cost as well where the load of domain 3 is split evenly among its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Normal,
+    EvenCost,
     Cost,
     Period,
 }
 
-const LOADS: [(Load, &str, &str); 3] = [
+const LOADS: [(Load, &str, &str); 4] = [
     (Load::Normal, "normal", "normal"),
+    (Load::EvenCost, "overloaded-even", "overloaded (d3 split evenly, cost raised)"),
     (Load::Cost, "overloaded", "overloaded (cost raised)"),
     (Load::Period, "overloaded-period", "overloaded (period shortened)"),
 ];
@@ -78,11 +82,14 @@ const LOADS: [(Load, &str, &str); 3] = [
 impl Load {
     fn apply(self, host: &mut Host) -> Result<(), Error> {
         let d3 = domain(host, "d3")?;
+        if self == Load::EvenCost {
+            split_evenly(host, d3);
+        }
         let task = most_urgent_task(host, d3)
             .ok_or_else(|| Error::Missing("domain d3 has no periodic task".into()))?;
         match self {
             Load::Normal => {}
-            Load::Cost => set_utilization(host, task, OVERLOAD_PERCENT),
+            Load::EvenCost | Load::Cost => set_utilization(host, task, OVERLOAD_PERCENT),
             Load::Period => {
                 let Work::Jobs {
                     arrival: Arrival::Periodic { period, .. },
@@ -98,6 +105,11 @@ impl Load {
         }
         Ok(())
     }
+}
+
+/// Raises the cost of domain 3's most urgent task, as the paper may have done.
+pub(crate) fn overload(host: &mut Host) -> Result<(), Error> {
+    Load::Cost.apply(host)
 }
 
 /// Misses of domains 1 to 5 in percent, and the share that domain 3 asks for.
