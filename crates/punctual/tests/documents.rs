@@ -11,6 +11,7 @@ fn commands_print_what_the_documents_show() {
     trycmd::TestCases::new()
         .env("COLUMNS", "100")
         .case("README.md")
+        .case("docs/analysis.md")
         .case("docs/tutorial.md")
         .case("docs/tutorial-substation.md")
         .case("crates/punctual/tests/cmd/*.trycmd")
