@@ -285,12 +285,15 @@ pub(crate) fn loaded(options: &Options, paper: &RtStack, progress: Progress<'_>)
 /// The factors that the thesis names.
 fn ratios(out: &mut Outcome) {
     let of = |out: &Outcome, name: &str| out.measures.get(name).map_or(0.0, |values| values[0]);
-    let sd = |method: &str| of(out, &format!("table6-4.{method}.sd_us"));
+    let response = |method: &str, what: &str| of(out, &format!("table6-4.{method}.{what}_us"));
+    let times_less = |method: &str, what: &str| response(method, what) / response("outsourcing", what);
     let busy = |method: &str| of(out, &format!("fig6-4.{method}.busy_percent"));
     let gbit = |method: &str| of(out, &format!("fig6-4.{method}.gbit_s"));
     let all = [
-        ("sd.threaded", sd("threaded") / sd("outsourcing")),
-        ("sd.exclusive", sd("exclusive") / sd("outsourcing")),
+        ("sd.threaded", times_less("threaded", "sd")),
+        ("sd.exclusive", times_less("exclusive", "sd")),
+        ("mean.exclusive", times_less("exclusive", "mean")),
+        ("p99.exclusive", times_less("exclusive", "p99")),
         ("more_gbit_percent", (gbit("outsourcing") / gbit("threaded") - 1.0) * 100.0),
         ("less_busy_percent", (1.0 - busy("outsourcing") / busy("threaded")) * 100.0),
         ("gbit.exclusive", gbit("outsourcing") / gbit("exclusive")),
@@ -500,6 +503,9 @@ pub(crate) fn intervals(options: &Options, progress: Progress<'_>) -> Result<Out
         for ((setup, run), series) in setups.iter().zip(&runs).zip(&mut series) {
             let value = run.segment(Segment::Guest, |time| time.quantile_ppm(990_000));
             out.measures.set_one(format!("fig3-14.{}.{ms}ms", setup.id), value);
+            if let Some([_, shortest, ..]) = series.points.first() {
+                out.measures.set_one(format!("fig3-14.{}.growth.{ms}ms", setup.id), value - shortest);
+            }
             series.points.push([f64::from(ms), value, value, value]);
             row.push(number(value));
         }
@@ -651,7 +657,7 @@ pub(crate) fn scaling(options: &Options, only: usize, progress: Progress<'_>) ->
         let counts = if setup.id == "exclusive" { &[1, 2, 3] } else { scaling.vms };
         let scenarios: Vec<Scenario> =
             counts.iter().map(|&count| scaling.scenario(setup, count, options)).collect();
-        let mut points = Vec::new();
+        let mut points: Vec<[f64; 4]> = Vec::new();
         let what = scaling.title.split(':').next().unwrap_or(id);
         for (count, run) in counts.iter().zip(run_each(what, &scenarios, progress, simulated)?) {
             let [_, p99, _] = run.statistics();
@@ -663,6 +669,9 @@ pub(crate) fn scaling(options: &Options, only: usize, progress: Progress<'_>) ->
             let row = vec![setup.title.into(), count.to_string(), number(p99), number(run.gbit_s), busy];
             table.rows.push(row);
             points.push([f64::from(*count), p99, p99, p99]);
+        }
+        if let [first, .., last] = &points[..] {
+            out.measures.set_one(format!("{id}.{}.p99_growth", setup.id), last[1] / first[1]);
         }
         series.push(Series { name: setup.title.into(), points });
     }
