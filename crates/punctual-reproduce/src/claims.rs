@@ -257,6 +257,12 @@ fn shown(inside: &str, measures: &Measures) -> String {
     }
 }
 
+/// The verdict on the claim called `id`, for tests that turn a knob of the model and expect another one.
+#[cfg(test)]
+pub(crate) fn verdict_on(claims: &[Claim], id: &str, measures: &Measures) -> Verdict {
+    claims.iter().find(|claim| claim.id == id).expect("a claim").judge(measures).verdict
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

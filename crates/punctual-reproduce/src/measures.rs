@@ -37,7 +37,12 @@ impl Measures {
     /// The numbers of every measure that `pattern` names, `(a|b)` standing for both: in all combinations, the
     /// first varying slowest. `None` when one of them was not taken.
     pub fn matching(&self, pattern: &str) -> Option<Vec<&[f64]>> {
-        expand(pattern).iter().map(|name| self.get(name)).collect()
+        Self::names(pattern).iter().map(|name| self.get(name)).collect()
+    }
+
+    /// The names that `pattern` stands for, in the order of [`Measures::matching`].
+    pub fn names(pattern: &str) -> Vec<String> {
+        expand(pattern)
     }
 
     /// Adds all measures of another experiment.

@@ -681,3 +681,30 @@ pub(crate) fn scaling(options: &Options, only: usize, progress: Progress<'_>) ->
     out.figures.push(Figure { id: id.into(), title, x, y, series });
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{Verdict, verdict_on};
+    use crate::measures::Measures;
+
+    /// Table 6.6 in 2 s, with this method in the place of partitioned softirq handling.
+    fn containers(method: &'static str) -> Measures {
+        let mut measures = Measures::default();
+        let options = Options { quick: true, ..Options::default() };
+        for setup in [CONTAINERS[0], Setup { method, ..CONTAINERS[1] }] {
+            let run = simulated(&setup.scenario(&options).duration(Duration::from_secs(2))).unwrap();
+            for (name, value) in NAMES.into_iter().zip(run.statistics()) {
+                measures.set_one(format!("table6-6.{}.{name}", setup.id), value);
+            }
+        }
+        measures
+    }
+
+    #[test]
+    fn without_partitioned_softirqs_the_claim_about_them_turns() {
+        let claims = crate::papers::rt_stack().1;
+        let of = |method| verdict_on(&claims, "container-partitioned", &containers(method));
+        assert_eq!((of("partitioned"), of("threaded")), (Verdict::Agrees, Verdict::Differs));
+    }
+}

@@ -366,3 +366,62 @@ fn add_measures(out: &mut Outcome, prefix: &str, test: &Test, cell: &Cell) {
         out.measures.set_one(format!("{prefix}.pings"), cell.ping.count() as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{Verdict, verdict_on};
+    use crate::measures::Measures;
+
+    /// The spreads of seven streams as shipped and with the fix alone, which looks for events by `scan`.
+    fn spreads(scan: &str) -> Measures {
+        let mut out = Outcome::default();
+        let options = Options { quick: true, ..Options::default() };
+        for (id, scan) in [("orig", "word"), ("tb", scan)] {
+            let configuration = CONFIGURATIONS.iter().find(|c| c.id == id).unwrap();
+            let scenario = scenario(configuration, &TESTS[0], &options);
+            let scenario = scenario.set(format!("network.lan.scan={scan}"));
+            let host = scenario.host().unwrap();
+            let cell = measure(&TESTS[0], &host, &scenario.simulate(&host).unwrap());
+            add_measures(&mut out, &format!("t1.{id}"), &TESTS[0], &cell);
+        }
+        out.measures
+    }
+
+    #[test]
+    fn without_the_event_channel_fix_the_claim_about_it_turns() {
+        let claims = crate::papers::vmm_io().1;
+        let id = "the-fix-narrows-the-spread";
+        assert_eq!(verdict_on(&claims, id, &spreads("resume")), Verdict::Agrees);
+        assert_eq!(verdict_on(&claims, id, &spreads("word")), Verdict::Differs);
+    }
+
+    #[test]
+    fn a_ping_that_is_given_up_counts_as_its_timeout_and_a_lost_one_does_not() {
+        let mut ping = Histogram::new();
+        ping.record(Duration::from_ms(10));
+        ping.record(Duration::from_ms(20));
+        let cell = |given_up, waiting_ms| Cell {
+            bandwidths: Vec::new(),
+            burns: Vec::new(),
+            driver_percent: 0.0,
+            ping: ping.clone(),
+            given_up: (given_up, Duration::from_secs(1)),
+            waiting: Duration::from_ms(waiting_ms),
+        };
+        assert_eq!(cell(0, 5).ping_mean_ms(), 15.0);
+        assert_eq!(cell(1, 5).ping_mean_ms(), 1030.0 / 3.0);
+        assert_eq!(cell(0, 900).ping_mean_ms(), 930.0 / 3.0);
+    }
+
+    /// In test 6 some pings are lost at the card: with a timeout of minutes the first would have ended them.
+    #[test]
+    fn a_lost_ping_does_not_end_the_pings() {
+        let configuration = CONFIGURATIONS.iter().find(|c| c.id == "ts").unwrap();
+        let scenario = scenario(configuration, &TESTS[5], &Options::default());
+        let scenario = scenario.duration(Duration::from_secs(4));
+        let host = scenario.host().unwrap();
+        let cell = measure(&TESTS[5], &host, &scenario.simulate(&host).unwrap());
+        assert!(cell.ping.count() > 100 && cell.ping_mean_ms() < 20.0, "{}", cell.ping_mean_ms());
+    }
+}

@@ -26,8 +26,11 @@ fn servers_isolate_the_other_domains_from_an_overloaded_one() {
     let r = rt_xen(&quick(&["table2"]), &silent).unwrap();
     let servers = "(deferrable|periodic|polling|sporadic|sedf)";
     assert_eq!(spread(&r, &format!("table2.normal.{servers}.d(1|2|3|4|5)")), (0.0, 0.0));
-    let overloaded = format!("table2.(overloaded|overloaded-period).{servers}.d(1|2|4|5)");
+    let overloaded = format!("table2.(overloaded-even|overloaded|overloaded-period).{servers}.d(1|2|4|5)");
     assert_eq!(spread(&r, &overloaded), (0.0, 0.0));
+    // Its share is 20 %.
+    assert!(spread(&r, "table2.overloaded-even.d3_load_percent").0 > 20.0);
+    assert!(spread(&r, &format!("table2.overloaded-even.{servers}.d3")).0 > 0.0);
 }
 
 #[test]

@@ -234,3 +234,34 @@ fn printed_row_of(name: &str, printed: [String; 3]) -> Vec<String> {
     row.extend(["-"; 4].map(String::from));
     row
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{Verdict, verdict_on};
+    use crate::measures::Measures;
+
+    /// The averages and maxima of the tuned configurations, with `set` in their host files.
+    fn tuned(set: &[&str]) -> Measures {
+        let mut measures = Measures::default();
+        for config in CONFIGS.iter().filter(|config| config.file == "global-tuned") {
+            let scenario = set.iter().fold(config.scenario(true), |scenario, &one| scenario.set(one));
+            let measured = measure(&scenario.simulate(&scenario.host().unwrap()).unwrap());
+            let us = |time: Duration| time.as_ns() as f64 / 1_000.0;
+            measures.set_one(format!("cyclictest.{}.avg_us", config.id), us(measured.latency.mean()));
+            measures.set_one(format!("cyclictest.{}.max_us", config.id), us(measured.latency.max()));
+        }
+        measures
+    }
+
+    #[test]
+    fn a_long_period_of_the_driver_domain_turns_the_claims_about_a_short_one() {
+        let claims = crate::papers::nautilus().1;
+        let long = ["domain.domain-d.budget=4ms", "domain.domain-d.period=10ms"];
+        let (short, long) = (tuned(&[]), tuned(&long));
+        for id in ["tuned-below-1ms", "tuned-independent-of-load"] {
+            assert_eq!(verdict_on(&claims, id, &short), Verdict::Agrees, "{id}");
+            assert_eq!(verdict_on(&claims, id, &long), Verdict::Differs, "{id}");
+        }
+    }
+}

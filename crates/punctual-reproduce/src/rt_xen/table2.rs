@@ -199,3 +199,50 @@ fn add_row(
     }
     table.rows.push(row);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{Verdict, verdict_on};
+    use crate::measures::Measures;
+
+    const SERVERS: [&str; 5] = [deferrable::NAME, periodic::NAME, polling::NAME, sporadic::NAME, sedf::NAME];
+
+    /// The misses of one task set for 20 s under servers and SEDF, as the measures of `id`.
+    fn misses(load: Load, id: &str, set: &str) -> Measures {
+        let mut measures = Measures::default();
+        for policy in SERVERS {
+            let scenario = scenario(&variant(policy), 1, 20).set(set);
+            let mut host = scenario.host().unwrap();
+            load.apply(&mut host).unwrap();
+            let results = scenario.simulate(&host).unwrap();
+            for (d, domain) in results.domains.iter().enumerate() {
+                measures.set_one(format!("table2.{id}.{policy}.d{}", d + 1), miss_percent(&domain.jobs));
+            }
+            if policy == SERVERS[0] {
+                let d3 = utilization_percent(&host, Parent::Domain(domain(&host, "d3").unwrap()));
+                measures.set_one(format!("table2.{id}.d3_load_percent"), d3);
+            }
+        }
+        measures
+    }
+
+    #[test]
+    fn a_full_load_turns_the_claim_that_all_deadlines_are_met() {
+        let claims = crate::papers::rt_xen().1;
+        let of = |load| {
+            let set = format!("domain.*.generate.load={load}%");
+            verdict_on(&claims, "normal-all-met", &misses(Load::Normal, "normal", &set))
+        };
+        assert_eq!((of(70), of(100)), (Verdict::Agrees, Verdict::Differs));
+    }
+
+    #[test]
+    fn a_domain_3_that_is_not_overloaded_says_nothing_about_isolation() {
+        let claims = crate::papers::rt_xen().1;
+        for id in ["overload-isolated", "overload-polling-sedf"] {
+            let of = |load| verdict_on(&claims, id, &misses(load, "overloaded-even", "seed=1070"));
+            assert_eq!((of(Load::EvenCost), of(Load::Cost)), (Verdict::Agrees, Verdict::Differs), "{id}");
+        }
+    }
+}

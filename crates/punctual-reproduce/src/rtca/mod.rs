@@ -394,3 +394,31 @@ fn misses_of(cell: EndToEndCell, run: &EndToEnd, paper: &Rtca, out: &mut Outcome
     row.push(paper.table2.cell(kernel == ORIGINAL, policy, level).map(number).join(", "));
     row
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{Verdict, verdict_on};
+    use crate::measures::Measures;
+
+    /// The medians of RTCA's round trips at every level with this batch, as those of a batch of 1.
+    fn medians(batch: u32) -> Measures {
+        let mut measures = Measures::default();
+        for (l, level) in LEVELS.iter().enumerate() {
+            let kernel = kernel("rtca-1", "rtca", Some(batch));
+            let scenario = at_level(kernel.set(Scenario::new("rtca", "other-cores")), l);
+            let scenario = scenario.duration(Duration::from_ms(50));
+            let results = scenario.simulate(&scenario.host().unwrap()).unwrap();
+            let median = flow(&results, "probe").unwrap().latency.quantile_ppm(500_000);
+            measures.set_one(format!("table1.{level}.rtca-1.median_us"), us(median));
+        }
+        measures
+    }
+
+    #[test]
+    fn a_larger_batch_turns_the_claim_that_a_batch_of_1_stays_flat() {
+        let claims = crate::papers::rtca().1;
+        let of = |batch| verdict_on(&claims, "rtca-1-stays-flat", &medians(batch));
+        assert_eq!((of(1), of(64)), (Verdict::Agrees, Verdict::Differs));
+    }
+}
