@@ -25,6 +25,8 @@ pub enum Event {
     SwitchMissing { network: String },
     /// Something happened to a port of a switch.
     Port { port: String, event: punctual_switch::Event },
+    /// A thread of a switch did not end with it, and ends with this process.
+    LeftBehind { thread: String },
     /// Something happened to a guest with sockets of this host.
     Sockets { domain: String, event: punctual_sockets::Event },
     /// A thread does not run where it should, or not with its priority.

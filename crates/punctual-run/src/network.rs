@@ -29,7 +29,7 @@ use crate::planes::{Member, Placement, PlaneOverrides, Planes};
 use crate::run::{Interface, OutsideHost, OutsideSocket};
 use crate::status::{PlaneStatus, PortStatus};
 use crate::switch::control::{self, Client};
-use crate::switch::{Lines, addresses, raise_limit_of_descriptors, result};
+use crate::switch::{Lines, addresses, raise_limit_of_descriptors, report_left_behind, result};
 use crate::uplink::{self, Uplink};
 
 /// How often a switch is asked what it has counted.
@@ -45,6 +45,7 @@ pub(crate) struct LiveNetwork<'a> {
     start: Instant,
     observer: Observer,
     relay: Relay,
+    events: Events,
     /// The switch sees no end of hosts outside before its own.
     _outside: Vec<OwnedFd>,
 }
@@ -401,7 +402,7 @@ impl<'a> LiveNetwork<'a> {
         };
         let started = Switch::start(config).map_err(|error| ServeError::Refused(with_source(&error)))?;
         let (switch, notices) = started;
-        let events = events.clone();
+        let (events, events_of_end) = (events.clone(), events.clone());
         let relay = Relay::start(notices, move |Notice { port, event }| {
             use Event::{Assumed, Broken, Disconnected, Unaccepted};
             if let Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_) = event {
@@ -416,7 +417,16 @@ impl<'a> LiveNetwork<'a> {
             helpers.set(&of.name, roster.members(), &units);
             Some(result(&of, &shown, &asked.count()))
         });
-        Ok(LiveNetwork { network, lines, switch, start: Instant::now(), observer, relay, _outside: outside })
+        Ok(LiveNetwork {
+            network,
+            lines,
+            switch,
+            start: Instant::now(),
+            observer,
+            relay,
+            events: events_of_end,
+            _outside: outside,
+        })
     }
 
     /// What it had counted a moment ago.
@@ -437,6 +447,7 @@ impl<'a> LiveNetwork<'a> {
             }
             Err(switch) => switch.count(),
         };
+        report_left_behind(&report, &self.events);
         let result = result(self.network, &self.lines, &report);
         let violation = report.checked.into_iter().find_map(Result::err);
         Ended { result, elapsed, violation: violation.map(|violation| violation.to_string()) }

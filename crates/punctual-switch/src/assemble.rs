@@ -1,7 +1,8 @@
 //! From a configuration to planes and what they share.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use punctual_net::discipline::Visitor;
@@ -11,6 +12,7 @@ use punctual_sched::Instant;
 use crate::budget::PlaneBudget;
 use crate::check::Checker;
 use crate::config::{Config, End, Error, PlaneThread};
+use crate::event::Notice;
 use crate::limits::PORTS_MAX;
 use crate::mailbox::Mailbox;
 use crate::plane::{Plane, PlaneHandles, RunPlane};
@@ -42,7 +44,12 @@ pub(crate) fn port_kind(end: &End) -> PortKind {
     }
 }
 
-pub(crate) fn shared(config: &Config, mailboxes: &[Arc<Mailbox>]) -> Result<Shared, Error> {
+/// What the threads of a switch share. Events of ports go to `notices`, if it is given.
+pub(crate) fn shared(
+    config: &Config,
+    mailboxes: &[Arc<Mailbox>],
+    notices: Option<Sender<Notice>>,
+) -> Result<Shared, Error> {
     let kinds: Vec<PortKind> = config.ports.iter().map(|port| port_kind(&port.end)).collect();
     let table = Table::with_room(&kinds, PORTS_MAX, SPARE_ADDRESSES);
     let ports: Vec<SharedPort> = std::iter::repeat_with(SharedPort::default).take(PORTS_MAX).collect();
@@ -58,6 +65,7 @@ pub(crate) fn shared(config: &Config, mailboxes: &[Arc<Mailbox>]) -> Result<Shar
         table,
         mtu: config.mtu.unwrap_or(u32::MAX),
         start: std::time::Instant::now(),
+        notices: Mutex::new(notices),
         sole_plane: if let [mailbox] = mailboxes { Some(Arc::clone(mailbox)) } else { None },
     })
 }

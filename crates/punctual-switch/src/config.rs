@@ -49,6 +49,11 @@ pub enum Error {
     NoPlace,
     #[error("a plane does not respond")]
     Silent,
+    #[error(
+        "cannot signal front-ends: the kernel has no asynchronous requests (CONFIG_AIO), or no context of \
+         them is left (raise the sysctl fs.aio-max-nr)"
+    )]
+    Signals(#[source] io::Error),
     #[error("cannot start the switch's threads")]
     Start(#[source] io::Error),
 }
@@ -62,6 +67,16 @@ pub enum End {
     Listener(UnixListener),
     /// No VM.
     Uplink(Box<dyn Wire>),
+}
+
+impl End {
+    /// The socket's file, if it has one.
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        match self {
+            End::Socket(path) => Some(path.clone()),
+            End::Listener(_) | End::Uplink(_) => None,
+        }
+    }
 }
 
 #[derive(Debug)]

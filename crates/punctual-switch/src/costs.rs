@@ -6,8 +6,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration as Time, Instant as Moment};
 
@@ -24,12 +24,13 @@ use vm_memory::{Bytes, VolatileSlice};
 use crate::assemble::{plane, shared, spawn};
 use crate::config::{Config, End, Error, PlaneThread, Port};
 use crate::frame::{Address, HEADER_BYTES};
+use crate::limits::PLANE_TIMEOUT;
 use crate::mailbox::{Command, Mailbox};
 use crate::narrow::{to_u8, to_usize};
 use crate::plane::PlaneHandles;
 use crate::plane::step_times::{PublishTime, StepTimes};
 use crate::port_session::PortSession;
-use crate::sys::signal;
+use crate::sys::{prepare_signals, signal};
 use crate::uplink_thread::UplinkThread;
 use crate::wire::Wire;
 
@@ -105,14 +106,12 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
     let wires = Burst::wires(&published, &arrived).map_err(Error::Start)?;
     let (event, left) = (wires[0].again.try_clone().map_err(Error::Start)?, Arc::clone(&wires[0].left));
     let config = config(setting, wires);
+    prepare_signals().map_err(Error::Signals)?;
     let mailbox = Mailbox::new().map(Arc::new).map_err(Error::Start)?;
-    let shared = Arc::new(shared(&config, std::slice::from_ref(&mailbox))?);
-    // Nobody reads the notices: there is no VM.
-    let (notices, _) = mpsc::channel();
+    let shared = Arc::new(shared(&config, std::slice::from_ref(&mailbox), None)?);
     let handles = PlaneHandles {
         shared: Arc::clone(&shared),
         mailbox: Arc::clone(&mailbox),
-        notices: notices.clone(),
         plane_budget: None,
         vlans: None,
     };
@@ -123,7 +122,7 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
         plane.run_timed(&published)
     };
     let thread = spawn("switch costs".into(), work)?;
-    let session = |port| PortSession::new(port, &shared, &mailbox, &notices);
+    let session = |port| PortSession::new(port, &shared, &mailbox);
     let started = start_uplinks(config, setting, session);
     if started.is_ok() {
         wait(setting.time, stop, &arrived, || {
@@ -131,7 +130,7 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
             signal(&event);
         });
     }
-    let failed = started.map(|uplinks| uplinks.into_iter().for_each(|mut uplink| uplink.stop())).err();
+    let failed = started.map(|uplinks| uplinks.into_iter().for_each(stop_uplink)).err();
     mailbox.send(Command::Exit);
     let ended = thread.join().map_err(|_| io::Error::other("the plane's thread panicked"));
     match (failed, ended) {
@@ -152,12 +151,16 @@ fn start_uplinks(
         match UplinkThread::start(port, wire, session(port), Arc::clone(&setting.drivers), None) {
             Ok(uplink) => uplinks.push(uplink),
             Err(error) => {
-                uplinks.into_iter().for_each(|mut uplink| uplink.stop());
+                uplinks.into_iter().for_each(stop_uplink);
                 return Err(error);
             }
         }
     }
     Ok(uplinks)
+}
+
+fn stop_uplink(mut uplink: UplinkThread) {
+    uplink.stop(Moment::now() + PLANE_TIMEOUT);
 }
 
 /// Waits while bursts follow each other, and sends one if none is in flight.

@@ -6,8 +6,8 @@
 //!
 //! From the bottom up; a file uses only files above it in this list or beside it, never in a circle:
 //!
-//! - `limits`, `narrow`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `counters`: constants, system
-//!   calls, formats.
+//! - `limits`, `narrow`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `join`, `counters`: constants,
+//!   system calls, formats.
 //! - `error`, `event`: what can go wrong and what is reported.
 //! - [`memory`], [`vlan`], `table`, [`stats`], [`budget`], `check`: guest memory, forwarding, counters,
 //!   limits.
@@ -23,10 +23,10 @@
 //!
 //! # Trust
 //! Guest memory is never trusted: everything in it is read once, bounded and checked, and a broken ring costs
-//! only its own port. The front-end is trusted in one respect, not to shrink the files of its memory. QEMU
-//! seals them.
+//! only its own port. Files of a front-end are checked when they arrive, and a plane never waits for them
+//! (`sys/peer_event.rs`, [`memory`]). The front-end is trusted in one respect, not to shrink the files of its
+//! memory. QEMU seals them.
 
-#![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 // Names of fields and variants say what they are; what they do not say is documented.
 
@@ -43,6 +43,7 @@ mod error;
 mod event;
 pub mod features;
 pub mod frame;
+mod join;
 mod limits;
 mod lock;
 mod mailbox;

@@ -22,8 +22,25 @@ pub enum Error {
     Layout,
     #[error("cannot read the length of a memory file")]
     Length(#[source] std::io::Error),
+    #[error(
+        "the VM's memory is in a file system that can keep its readers waiting (type {0:#x}): use a memfd \
+         (QEMU: memory-backend-memfd with share=on; libvirt: <source type='memfd'/>), /dev/shm or hugetlbfs"
+    )]
+    FileSystem(u64),
     #[error("cannot map the VM's memory")]
     Map(#[source] std::io::Error),
+}
+
+/// The magic numbers of file systems in memory (Linux, include/uapi/linux/magic.h): tmpfs, hugetlbfs, ramfs.
+const MEMORY_FILE_SYSTEMS: [u64; 3] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6];
+
+/// A page of any other file comes from a disk, a network or a program (FUSE), and a plane that touches it
+/// would wait for them. A memfd is on tmpfs or hugetlbfs.
+fn check_file_system(file: &File) -> Result<(), Error> {
+    let kind = rustix::fs::fstatfs(file).map_err(|error| Error::Length(error.into()))?.f_type;
+    // The field's type depends on the machine.
+    let kind = kind as u64 & 0xffff_ffff;
+    if MEMORY_FILE_SYSTEMS.contains(&kind) { Ok(()) } else { Err(Error::FileSystem(kind)) }
 }
 
 #[derive(Debug)]
@@ -48,6 +65,7 @@ impl Memory {
         let mut mapped = Vec::new();
         for region in regions {
             let file = File::from(region.file);
+            check_file_system(&file)?;
             let length = file.metadata().map_err(Error::Length)?.len();
             let end = region.offset.checked_add(region.bytes).ok_or(Error::Layout)?;
             if end > length || region.bytes == 0 {

@@ -38,7 +38,6 @@ mod timed;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use punctual_net::{Discipline, InterfaceParams, Next, Stage};
 use punctual_sched::{Duration, Instant};
@@ -48,7 +47,6 @@ use self::pending::PendingNotify;
 use self::step_times::{PublishTime, StepTimes};
 use crate::budget::{Meter, PlaneBudget};
 use crate::check::{Checker, Violation};
-use crate::event::Notice;
 use crate::limits::PORTS_MAX;
 use crate::mailbox::{Command, Mailbox};
 use crate::port_queue::PortQueue;
@@ -68,7 +66,6 @@ const MAILBOX: u64 = u64::MAX;
 pub(crate) struct PlaneHandles {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) notices: Sender<Notice>,
     /// `None`: the plane's processor time is not limited.
     pub(crate) plane_budget: Option<Arc<PlaneBudget>>,
     /// `None`: the network has no VLANs.
@@ -78,7 +75,6 @@ pub(crate) struct PlaneHandles {
 pub(crate) struct Plane<D> {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
-    notices: Sender<Notice>,
     plane_budget: Option<Arc<PlaneBudget>>,
     /// This thread's share of the budget.
     meter: Option<Meter>,
@@ -161,7 +157,7 @@ impl<D: Discipline> Plane<D> {
         is_served: impl Fn(usize) -> bool,
         params: &[InterfaceParams],
     ) -> std::io::Result<Self> {
-        let PlaneHandles { shared, mailbox, notices, plane_budget, vlans } = handles;
+        let PlaneHandles { shared, mailbox, plane_budget, vlans } = handles;
         let queue = |(port, params)| PortQueue::new(params, is_served(port), vlans.is_some());
         let mut ports = Vec::with_capacity(PORTS_MAX.max(params.len()));
         ports.extend(params.iter().enumerate().map(queue));
@@ -179,7 +175,6 @@ impl<D: Discipline> Plane<D> {
             rx_rings,
             shared,
             mailbox,
-            notices,
             plane_budget,
             meter: None,
             discipline,

@@ -2,19 +2,19 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::error::RingError;
-use crate::event::{Event, Notice};
+use crate::event::Event;
 use crate::limits::PLANE_TIMEOUT;
 use crate::mailbox::{Command, Mailbox};
 use crate::port_state::{Change, PortLife, PortState};
 use crate::ring::{RxRing, TxRing, VringConfig};
 use crate::session::{RX, Rings, TX};
 use crate::shared::Shared;
-use crate::sys::{kick_count, signal};
+use crate::sys::{kick_count, signal_peer};
 
 /// Kicks of both rings without an available entry in either, after which the memory counts as not shared.
 /// QEMU creates each kick event signalled and signals it once more when it starts the ring; a driver kicks
@@ -25,26 +25,14 @@ pub(crate) struct PortSession {
     port: usize,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
-    notices: Sender<Notice>,
     /// By queue, while it is started.
     started: [Option<VringConfig>; 2],
 }
 
 impl PortSession {
     /// The session of a port, whose TX ring the plane with this mailbox serves. No ring is started.
-    pub(crate) fn new(
-        port: usize,
-        shared: &Arc<Shared>,
-        mailbox: &Arc<Mailbox>,
-        notices: &Sender<Notice>,
-    ) -> PortSession {
-        PortSession {
-            port,
-            shared: Arc::clone(shared),
-            mailbox: Arc::clone(mailbox),
-            notices: notices.clone(),
-            started: [None, None],
-        }
+    pub(crate) fn new(port: usize, shared: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> PortSession {
+        PortSession { port, shared: Arc::clone(shared), mailbox: Arc::clone(mailbox), started: [None, None] }
     }
 
     pub(crate) fn life(&self) -> &PortLife {
@@ -56,9 +44,9 @@ impl PortSession {
         self.shared.start
     }
 
-    /// Reports an event. Nobody may read the notices.
+    /// Reports an event.
     pub(crate) fn notice(&self, event: Event) {
-        let _ = self.notices.send(Notice { port: self.port, event });
+        self.shared.notice(self.port, event);
     }
 
     /// The front-end is gone, or the wire: the rings have stopped, and learned addresses are forgotten.
@@ -110,7 +98,7 @@ impl Rings for PortSession {
         }
         if let Some(call) = &config.call {
             // The switch before this one may have died between a used entry and its call.
-            signal(call);
+            signal_peer(call);
         }
         let is_assumed = config.features_assumed;
         self.started[queue] = Some(config);

@@ -21,6 +21,7 @@ use crate::error::RingError;
 use crate::memory::{self, Memory};
 use crate::protocol::{self, QUEUES, Request, RingAddresses};
 use crate::ring::{QUEUE_SIZE_MAX, VringConfig};
+use crate::sys::accept_eventfd;
 
 /// The receiveq (`receiveq1` of virtio-net), from which the guest receives.
 pub const RX: usize = 0;
@@ -44,8 +45,14 @@ pub enum Error {
     Entries(u32),
     #[error("a ring is outside of the VM's memory")]
     Address,
+    #[error("cannot use the file descriptor of an event")]
+    Event(#[source] std::io::Error),
     #[error(transparent)]
     Ring(#[from] RingError),
+}
+
+fn accept(event: Option<OwnedFd>) -> Result<Option<Arc<OwnedFd>>, Error> {
+    Ok(event.map(accept_eventfd).transpose().map_err(Error::Event)?.map(Arc::new))
 }
 
 /// The rings of a port, which a session starts and stops.
@@ -156,12 +163,12 @@ impl Session {
         let ring = &mut self.rings[queue];
         match request {
             Request::SetCall { event, .. } => {
-                ring.call = event.map(Arc::new);
+                ring.call = accept(event)?;
                 rings.set_call(queue, ring.call.clone());
                 return Ok(());
             }
             Request::SetError { event, .. } => {
-                ring.err = event.map(Arc::new);
+                ring.err = accept(event)?;
                 rings.set_err(queue, ring.err.clone());
                 return Ok(());
             }
@@ -178,7 +185,7 @@ impl Session {
             Request::SetRingAddresses { addresses, .. } => ring.addresses = Some(addresses),
             // The upper half is for packed rings.
             Request::SetRingBase { base, .. } => ring.base = (base & 0xffff) as u16,
-            Request::SetKick { event, .. } => ring.kick = event.map(Arc::new),
+            Request::SetKick { event, .. } => ring.kick = accept(event)?,
             Request::EnableRing { enabled, .. } => ring.enabled = enabled,
             _ => {}
         }

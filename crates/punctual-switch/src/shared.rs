@@ -2,12 +2,13 @@
 //! addresses, and the clock.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_sched::Instant;
 
+use crate::event::{Event, Notice};
 use crate::limits::PLANE_TIMEOUT;
 use crate::lock::PiMutex;
 use crate::mailbox::{Command, Mailbox};
@@ -36,11 +37,26 @@ pub(crate) struct Shared {
     /// Bytes behind a frame's addresses, type and tag, at most.
     pub(crate) mtu: u32,
     pub(crate) start: std::time::Instant,
+    /// Where events of ports are reported. `None`: nobody wants them, or the switch has ended.
+    pub(crate) notices: Mutex<Option<Sender<Notice>>>,
     /// The mailbox of the only plane, which then owns all RX rings.
     pub(crate) sole_plane: Option<Arc<Mailbox>>,
 }
 
 impl Shared {
+    /// Reports an event of a port.
+    pub(crate) fn notice(&self, port: usize, event: Event) {
+        if let Some(notices) = &*self.notices.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Nobody may read the notices.
+            let _ = notices.send(Notice { port, event });
+        }
+    }
+
+    /// Ends the reports, whichever threads go on.
+    pub(crate) fn end_notices(&self) {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
     pub(crate) fn now(&self) -> Instant {
         Instant::from_ns(nanos(self.start.elapsed()))
     }

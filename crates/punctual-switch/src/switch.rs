@@ -6,9 +6,11 @@
 
 mod hotplug;
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use punctual_model::network::Vlans;
 use punctual_net::discipline::DisciplineInfo;
@@ -17,23 +19,27 @@ use punctual_sched::registry::Options;
 use crate::assemble::{plane, plane_budget, shared, spawn};
 use crate::budget::PlaneBudget;
 use crate::check::Violation;
-use crate::config::{Config, End, Error, PlaneThread};
+use crate::config::{Config, End, Error, PlaneThread, Port};
 use crate::control::{Control, Inbox, Listener, Request};
 use crate::event::Notice;
 use crate::features;
-use crate::limits::PLANE_TIMEOUT;
+use crate::join::join_until;
+use crate::limits::{CONTROL_END_TIMEOUT, COUNT_TIMEOUT, END_TIMEOUT};
 use crate::mailbox::{Command, Mailbox};
 use crate::plane::{Outcome, PlaneHandles, RunPlane};
 use crate::port_session::PortSession;
 use crate::port_state::PortState;
 use crate::shared::Shared;
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
+use crate::sys::prepare_signals;
 use crate::uplink_thread::UplinkThread;
 use crate::vlan::Filter;
 use crate::wire::Wire;
 
 /// Ports whose counters a plane copies at once, which takes some microseconds.
 const COUNTED_TOGETHER: usize = 4;
+
+const CONTROL_NAME: &str = "switch control";
 
 /// The counters of a switch.
 #[derive(Clone, Debug)]
@@ -45,6 +51,9 @@ pub struct Report {
     /// When a switch with `check` has stopped, for each plane: the most less urgent packets that went before
     /// a waiting one in TX, softnet and RX; or the first violation.
     pub checked: Vec<Result<[u64; 3], Violation>>,
+    /// Threads that did not end when the switch stopped: something that a front-end or a wire handed over
+    /// holds them in the kernel. They end with the process. Of a plane among them nothing is counted.
+    pub left_behind: Vec<String>,
 }
 
 /// A running switch. It stops when this is dropped.
@@ -53,7 +62,8 @@ pub struct Switch {
     planes: Vec<PlaneHandle>,
     control: Option<JoinHandle<()>>,
     inbox: Arc<Inbox>,
-    notices: Sender<Notice>,
+    /// The files of sockets, which the control thread removes.
+    sockets: Vec<(usize, PathBuf)>,
     uplinks: Vec<UplinkThread>,
     discipline: &'static DisciplineInfo,
     options: Options,
@@ -62,6 +72,7 @@ pub struct Switch {
 
 /// A plane as other threads see it.
 struct PlaneHandle {
+    name: String,
     mailbox: Arc<Mailbox>,
     thread: Option<JoinHandle<Outcome>>,
     /// For the threads of its uplinks.
@@ -82,11 +93,12 @@ impl Switch {
     /// What is wrong with the configuration, or what the kernel refuses. Then nothing remains.
     pub fn start(config: Config) -> Result<(Switch, Receiver<Notice>), Error> {
         config.check()?;
+        prepare_signals().map_err(Error::Signals)?;
         let (notice, notices) = mpsc::channel();
         let mailboxes: Result<Vec<_>, _> =
             config.planes.iter().map(|_| Mailbox::new().map(Arc::new)).collect();
         let mailboxes = mailboxes.map_err(Error::Start)?;
-        let shared = Arc::new(shared(&config, &mailboxes)?);
+        let shared = Arc::new(shared(&config, &mailboxes, Some(notice))?);
         let vlans: Vec<Vlans> = config.ports.iter().map(|port| port.vlans.clone()).collect();
         let vlans = Filter::new(&vlans)?.map(Arc::new);
         let mut switch = Switch {
@@ -94,7 +106,7 @@ impl Switch {
             planes: Vec::new(),
             control: None,
             inbox: Arc::new(Inbox::new().map_err(Error::Start)?),
-            notices: notice.clone(),
+            sockets: sockets(&config.ports),
             uplinks: Vec::new(),
             discipline: config.discipline,
             options: config.options.clone(),
@@ -105,7 +117,6 @@ impl Switch {
             let handles = PlaneHandles {
                 shared: Arc::clone(&shared),
                 mailbox: Arc::clone(mailbox),
-                notices: notice.clone(),
                 plane_budget: plane_budget(thread)?,
                 vlans: vlans.clone(),
             };
@@ -113,10 +124,10 @@ impl Switch {
             planes.push((plane(&config, index, handles)?, handle));
         }
         let control = switch.control(&config, &mailboxes)?;
-        for ((plane, handle), thread) in planes.into_iter().zip(&config.planes) {
-            switch.planes.push(handle.spawn(thread.name.clone(), plane)?);
+        for (plane, handle) in planes {
+            switch.planes.push(handle.spawn(plane)?);
         }
-        switch.control = Some(spawn("switch control".into(), move || control.run())?);
+        switch.control = Some(spawn(CONTROL_NAME.into(), move || control.run())?);
         for (port, of) in config.ports.into_iter().enumerate() {
             if let End::Uplink(wire) = of.end {
                 switch.start_uplink(port, of.plane, wire)?;
@@ -130,7 +141,7 @@ impl Switch {
         let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
         let mut control = Control::new(&self.inbox, offered).map_err(Error::Start)?;
         for (port, of) in config.ports.iter().enumerate() {
-            let session = PortSession::new(port, &self.shared, &mailboxes[of.plane], &self.notices);
+            let session = PortSession::new(port, &self.shared, &mailboxes[of.plane]);
             if let Some(listener) = Listener::open(&of.end, session)? {
                 control.add(port, listener).map_err(Error::Start)?;
             }
@@ -147,7 +158,7 @@ impl Switch {
     }
 
     fn session(&self, port: usize, plane: usize) -> PortSession {
-        PortSession::new(port, &self.shared, &self.planes[plane].mailbox, &self.notices)
+        PortSession::new(port, &self.shared, &self.planes[plane].mailbox)
     }
 
     /// Port numbers that are or were in use.
@@ -158,7 +169,7 @@ impl Switch {
     fn empty_report(&self) -> Report {
         let mut ports = Vec::new();
         ports.resize_with(self.ports_used(), PortStats::default);
-        Report { ports, planes: Vec::new(), checked: Vec::new() }
+        Report { ports, planes: Vec::new(), checked: Vec::new(), left_behind: Vec::new() }
     }
 
     /// The counters so far, without those of a plane that does not respond.
@@ -189,24 +200,46 @@ impl Switch {
     }
 
     fn end(&mut self) -> Report {
-        if let Some(thread) = self.control.take() {
-            self.inbox.send(Request::Exit);
-            let _ = thread.join();
-        }
-        let mut report = self.empty_report();
+        let (start, mut report) = (Instant::now(), self.empty_report());
+        self.end_control(start + CONTROL_END_TIMEOUT, &mut report);
+        let until = start + END_TIMEOUT;
+        let running = self.planes.iter().filter(|plane| plane.thread.is_some());
+        running.for_each(|plane| plane.mailbox.send(Command::Exit));
         for plane in &mut self.planes {
             let Some(thread) = plane.thread.take() else { continue };
-            plane.mailbox.send(Command::Exit);
-            if let Ok(outcome) = thread.join() {
-                report.ports.iter_mut().zip(&outcome.ports).for_each(|(sum, port)| sum.merge(port));
-                report.planes.push(outcome.stats);
-                report.checked.extend(outcome.checked);
+            match join_until(thread, until) {
+                Some(Ok(outcome)) => {
+                    report.ports.iter_mut().zip(&outcome.ports).for_each(|(sum, port)| sum.merge(port));
+                    report.planes.push(outcome.stats);
+                    report.checked.extend(outcome.checked);
+                }
+                Some(Err(_)) => {}
+                None => report.left_behind.push(plane.name.clone()),
             }
         }
         // After the planes: what they delivered must reach the wires.
-        self.uplinks.iter_mut().for_each(UplinkThread::stop);
+        for uplink in &mut self.uplinks {
+            if !uplink.stop(until) {
+                report.left_behind.push(uplink.name());
+            }
+        }
         self.add_uplinks(&mut report);
+        // Threads that are left behind must not keep the reader of the notices waiting.
+        self.shared.end_notices();
         report
+    }
+
+    /// Ends the control thread, which removes the sockets and disconnects the VMs.
+    fn end_control(&mut self, until: Instant, report: &mut Report) {
+        let Some(thread) = self.control.take() else { return };
+        self.inbox.send(Request::Exit);
+        if join_until(thread, until).is_none() {
+            report.left_behind.push(CONTROL_NAME.into());
+            // It waits for a plane.
+            for (_, socket) in &self.sockets {
+                let _ = std::fs::remove_file(socket);
+            }
+        }
     }
 }
 
@@ -219,6 +252,7 @@ impl Drop for Switch {
 impl PlaneHandle {
     fn new(thread: &PlaneThread, handles: &PlaneHandles) -> PlaneHandle {
         PlaneHandle {
+            name: thread.name.clone(),
             mailbox: Arc::clone(&handles.mailbox),
             thread: None,
             enter: Arc::clone(&thread.enter),
@@ -226,14 +260,19 @@ impl PlaneHandle {
         }
     }
 
-    fn spawn(self, name: String, plane: Box<dyn RunPlane>) -> Result<PlaneHandle, Error> {
-        let enter = Arc::clone(&self.enter);
+    fn spawn(self, plane: Box<dyn RunPlane>) -> Result<PlaneHandle, Error> {
+        let (enter, name) = (Arc::clone(&self.enter), self.name.clone());
         let work = move || {
             enter();
             plane.run()
         };
         Ok(PlaneHandle { thread: Some(spawn(name, work)?), ..self })
     }
+}
+
+/// The files of sockets by port.
+fn sockets(ports: &[Port]) -> Vec<(usize, PathBuf)> {
+    ports.iter().enumerate().filter_map(|(number, port)| Some((number, port.end.socket()?))).collect()
 }
 
 /// Adds a plane's counters to those of `ports`, a few ports at a time: it carries packets in between. Returns
@@ -244,7 +283,7 @@ fn count_plane(mailbox: &Mailbox, ports: &mut [PortStats]) -> Option<PlaneStats>
         let (reply, answer) = mpsc::sync_channel(1);
         let into = vec![PortStats::default(); sums.len()];
         mailbox.send(Command::Count { from: at * COUNTED_TOGETHER, into, reply });
-        let (counted, stats) = answer.recv_timeout(PLANE_TIMEOUT).ok()?;
+        let (counted, stats) = answer.recv_timeout(COUNT_TIMEOUT).ok()?;
         sums.iter_mut().zip(&counted).for_each(|(sum, port)| sum.merge(port));
         plane = Some(stats);
     }

@@ -3,15 +3,21 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::budget::PlaneBudget;
 use crate::counters::Counters;
 use crate::event::Event;
+use crate::join::join_until;
 use crate::port_session::PortSession;
 use crate::port_state::Change;
 use crate::session::{RX, Rings, TX};
 use crate::uplink::{Uplink, UplinkStopper};
 use crate::wire::Wire;
+
+fn name(port: usize) -> String {
+    format!("switch uplink {port}")
+}
 
 pub(crate) struct UplinkThread {
     pub(crate) port: usize,
@@ -48,14 +54,17 @@ impl UplinkThread {
                 session.notice(Event::Disconnected(Some(error.to_string())));
             }
         };
-        let thread = std::thread::Builder::new().name(format!("switch uplink {port}")).spawn(work)?;
+        let thread = std::thread::Builder::new().name(name(port)).spawn(work)?;
         Ok(UplinkThread { port, thread: Some(thread), stopper, counters })
     }
 
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn name(&self) -> String {
+        name(self.port)
+    }
+
+    /// Stops the thread. Returns whether it ended before `until`.
+    pub(crate) fn stop(&mut self, until: Instant) -> bool {
         self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.take().is_none_or(|thread| join_until(thread, until).is_some())
     }
 }

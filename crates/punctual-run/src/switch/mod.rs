@@ -158,6 +158,7 @@ impl Service {
         let names = served.names();
         let (network, lines, report) = served.stop();
         relay.finish();
+        report_left_behind(&report, &events);
         // What happened just before the end.
         for message in receiver.try_iter() {
             if let Message::Notice(Notice { port, event }) = message {
@@ -169,6 +170,11 @@ impl Service {
         directory.remove();
         Ended { network, lines, report, elapsed }
     }
+}
+
+/// Reports the threads that did not end with their switch.
+pub(crate) fn report_left_behind(report: &Report, events: &Events) {
+    report.left_behind.iter().for_each(|thread| events(Event::LeftBehind { thread: thread.clone() }));
 }
 
 /// Raises RLIMIT_NOFILE to the hard limit: each VM needs about ten file descriptors, and the usual limit of a

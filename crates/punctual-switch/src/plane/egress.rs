@@ -7,14 +7,14 @@ use punctual_net::{Discipline, Fate, InterfaceId, Packet, Stage, Step};
 use super::Plane;
 use super::pending::NOTIFY_BATCH_MAX;
 use crate::error::{DeliverError, RingError};
-use crate::event::{Event, Notice};
+use crate::event::Event;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::port_queue::{Delivered, PortQueue, frame_number, incarnation};
 use crate::port_state::Change;
 use crate::ring::Delivery;
 use crate::session::{RX, TX};
 use crate::shared::{SharedPort, retire};
-use crate::sys::signal;
+use crate::sys::signal_peer;
 use crate::vlan::HeaderRewrite;
 
 /// Steps between two reads of the clock, unless a long frame is copied: less than a microsecond. A read costs
@@ -209,7 +209,7 @@ impl<D: Discipline> Plane<D> {
     #[cold]
     pub(super) fn break_port(&mut self, port: usize, error: RingError) {
         if let Some(err) = self.ports[port].tx.as_ref().and_then(|ring| ring.err.as_ref()) {
-            signal(err);
+            signal_peer(err);
         }
         self.stop_tx(port);
         retire(match self.rx_rings.get_mut(port) {
@@ -217,8 +217,7 @@ impl<D: Discipline> Plane<D> {
             None => self.shared.swap_rx(port, None),
         });
         if self.shared.ports[port].life.apply(Change::RingBroken) {
-            // Nobody may read the notices.
-            let _ = self.notices.send(Notice { port, event: Event::Broken(error) });
+            self.shared.notice(port, Event::Broken(error));
         }
     }
 }

@@ -9,7 +9,7 @@ use virtio_queue::QueueT;
 
 use super::vring::Vring;
 use crate::error::RingError;
-use crate::sys::signal;
+use crate::sys::signal_peer;
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
@@ -55,7 +55,7 @@ impl Vring {
             && self.needs_call()?
             && let Some(call) = &self.call
         {
-            signal(call);
+            signal_peer(call);
         }
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Vring {
     pub(super) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
         self.call = call;
         if let Some(call) = &self.call {
-            signal(call);
+            signal_peer(call);
         }
     }
 

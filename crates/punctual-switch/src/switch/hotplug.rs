@@ -123,6 +123,7 @@ impl Switch {
             let opened = answer.recv_timeout(PLANE_TIMEOUT).map_err(|_| Error::Silent)?;
             opened.map_err(Error::Start)?;
         }
+        self.sockets.extend(port.end.socket().map(|socket| (number, socket)));
         match port.end {
             End::Uplink(wire) => self.start_uplink(number, port.plane, wire),
             End::Socket(_) | End::Listener(_) => Ok(()),
@@ -139,11 +140,12 @@ impl Switch {
         self.inbox.send(Request::Close { port: number, reply });
         // The control stops both rings, each within the plane's timeout.
         let _ = answer.recv_timeout(4 * PLANE_TIMEOUT);
+        self.sockets.retain(|(of, _)| *of != number);
         self.shared.set_rx(number, None);
         let mut stats = self.detach(number);
         if let Some(at) = self.uplinks.iter().position(|uplink| uplink.port == number) {
             let mut uplink = self.uplinks.swap_remove(at);
-            uplink.stop();
+            uplink.stop(std::time::Instant::now() + PLANE_TIMEOUT);
             stats.uplink = Some(UplinkStats::of(&uplink.counters));
         }
         self.shared.table.remove(number);

@@ -54,6 +54,8 @@ pub(crate) struct Setting {
     /// By port.
     pub vlans: Vec<Vlans>,
     pub mtu: Option<u32>,
+    /// Runs first in each plane's thread.
+    pub enter: fn(plane: usize),
 }
 
 impl Setting {
@@ -69,6 +71,7 @@ impl Setting {
             poll: punctual_sched::Duration::ZERO,
             vlans: Vec::new(),
             mtu: None,
+            enter: |_| (),
         }
     }
 }
@@ -95,7 +98,10 @@ impl Lab {
         let planes = setting.planes.iter().max().map_or(0, |last| last + 1);
         let plane = |index: usize| PlaneThread {
             name: format!("plane {index}"),
-            enter: Arc::new(|| ()),
+            enter: Arc::new({
+                let enter = setting.enter;
+                move || enter(index)
+            }),
             poll: setting.poll,
             budget: setting.budgets.get(index).cloned().flatten(),
         };

@@ -39,6 +39,10 @@ fn print(event: &Event, steps: &Steps, ui: &Ui) {
         Event::Port { port, event } => print_port(port, event, ui),
         Event::Sockets { domain, event } => print_sockets(domain, event, ui),
         Event::Misplaced(text) => ui.warn(text),
+        Event::LeftBehind { thread } => ui.warn(&format!(
+            "the thread `{}` did not end and is left behind: a front-end or an uplink holds it in the kernel",
+            printable(thread)
+        )),
         Event::NoRing { uplink, error } => {
             eprintln!("uplink {uplink}: no mapped ring, a call for each frame: {error}");
         }

@@ -1,4 +1,6 @@
-//! Event descriptors and clocks of the kernel.
+//! Event descriptors and clocks of the kernel. The submodules have the only `unsafe` of this crate.
+
+mod peer_event;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,12 +9,15 @@ use punctual_sched::Duration;
 use rustix::event::{EventfdFlags, eventfd as new_eventfd};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+pub(crate) use self::peer_event::{accept_eventfd, prepare_signals, signal_peer};
+
 /// A non-blocking eventfd.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     Ok(new_eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Adds one to an eventfd. One that is full is signalled already.
+/// Adds one to an eventfd of this process. One that is full is signalled already. Those of front-ends take
+/// [`signal_peer`].
 pub(crate) fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
