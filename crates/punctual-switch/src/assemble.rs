@@ -14,10 +14,12 @@ use crate::check::Checker;
 use crate::config::{Config, End, Error, PlaneThread};
 use crate::event::Notice;
 use crate::limits::PORTS_MAX;
+use crate::lock::PiMutex;
 use crate::mailbox::Mailbox;
 use crate::plane::{Plane, PlaneHandles, RunPlane};
 use crate::port_state::Change;
-use crate::shared::{Shared, SharedPort};
+use crate::shared::{SPENT_MAX, Shared, SharedPort};
+use crate::sys::eventfd;
 use crate::table::{PortKind, Table};
 
 /// Room in the table for addresses of ports that are added later.
@@ -66,6 +68,8 @@ pub(crate) fn shared(
         mtu: config.mtu.unwrap_or(u32::MAX),
         start: std::time::Instant::now(),
         notices: Mutex::new(notices),
+        broken_event: eventfd().map_err(Error::Start)?,
+        spent: PiMutex::new(Vec::with_capacity(SPENT_MAX)),
         sole_plane: if let [mailbox] = mailboxes { Some(Arc::clone(mailbox)) } else { None },
     })
 }

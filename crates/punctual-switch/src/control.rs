@@ -17,6 +17,7 @@ use crate::connection::{self, Connection};
 use crate::event::Event;
 use crate::port_session::PortSession;
 use crate::port_state::Change;
+use crate::shared::Shared;
 use crate::socket::remove_stale_socket;
 use crate::sys::signal;
 
@@ -120,6 +121,7 @@ impl Drop for ListenSocket {
 
 pub(crate) struct Control {
     epoll: OwnedFd,
+    shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     /// By port; uplinks have none.
     listeners: BTreeMap<usize, Listener>,
@@ -132,7 +134,9 @@ pub(crate) struct Control {
 const LISTENER: u64 = 0;
 const CONNECTION: u64 = 1;
 const KICK: u64 = 2;
+/// Requests, or with [`BROKEN_PORT`] reports of planes.
 const INBOX: u64 = 3;
+const BROKEN_PORT: usize = 1;
 
 fn data(port: usize, source: u64) -> epoll::EventData {
     epoll::EventData::new_u64((port as u64) << 2 | source)
@@ -140,12 +144,17 @@ fn data(port: usize, source: u64) -> epoll::EventData {
 
 impl Control {
     /// The control of a switch without ports, which offers these features.
-    pub(crate) fn new(inbox: &Arc<Inbox>, offered_features: u64) -> io::Result<Control> {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        inbox: &Arc<Inbox>,
+        offered_features: u64,
+    ) -> io::Result<Control> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &inbox.event, data(0, INBOX), flags)?;
-        let (inbox, listeners) = (Arc::clone(inbox), BTreeMap::new());
-        Ok(Control { epoll, inbox, listeners, offered_features, paused: None })
+        epoll::add(&epoll, &shared.broken_event, data(BROKEN_PORT, INBOX), flags)?;
+        let (shared, inbox, listeners) = (Arc::clone(shared), Arc::clone(inbox), BTreeMap::new());
+        Ok(Control { epoll, shared, inbox, listeners, offered_features, paused: None })
     }
 
     pub(crate) fn add(&mut self, port: usize, listener: Listener) -> io::Result<()> {
@@ -199,6 +208,10 @@ impl Control {
                         if let Some(listener) = self.listeners.get_mut(&port) {
                             listener.session.on_kick();
                         }
+                    }
+                    _ if port == BROKEN_PORT => {
+                        self.shared.pass_on_reports();
+                        continue;
                     }
                     _ => {
                         if self.handle_requests() {

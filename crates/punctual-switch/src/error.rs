@@ -19,6 +19,25 @@ pub enum RingError {
     NotShared,
 }
 
+impl RingError {
+    const ALL: [RingError; 5] = [
+        RingError::BadLayout,
+        RingError::AvailIndex,
+        RingError::BadChain,
+        RingError::OutOfBounds,
+        RingError::NotShared,
+    ];
+
+    /// A number that is not 0.
+    pub(crate) fn code(self) -> u8 {
+        self as u8 + 1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<RingError> {
+        RingError::ALL.into_iter().find(|error| error.code() == code)
+    }
+}
+
 impl From<virtio_queue::Error> for RingError {
     fn from(error: virtio_queue::Error) -> Self {
         match error {

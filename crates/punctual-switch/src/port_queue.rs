@@ -134,7 +134,8 @@ impl PortQueue {
         age > 0 && age <= self.next.wrapping_sub(self.oldest)
     }
 
-    /// Copies a frame into an RX ring, and returns it to its driver if that was the last receiver.
+    /// Copies a frame into an RX ring, and returns it to its driver if that was the last receiver. An RX ring
+    /// that turns out to be broken must not be used again.
     #[inline(always)]
     pub(crate) fn deliver(
         &mut self,
@@ -193,7 +194,7 @@ pub(crate) fn frame_number(packet: &Packet) -> u32 {
 /// The result of a delivery, and whether buffers were returned to the sender.
 pub(crate) type Delivered = (Result<Delivery, DeliverError>, Result<bool, RingError>);
 
-/// Copies a frame into an RX ring. A ring that turns out to be broken is removed.
+/// Copies a frame into an RX ring.
 #[inline(always)]
 fn deliver_to(
     rx: &mut Option<Box<RxRing>>,
@@ -202,9 +203,5 @@ fn deliver_to(
     rewrite: Option<&HeaderRewrite>,
 ) -> Result<Delivery, DeliverError> {
     let Some(ring) = rx else { return Ok(Delivery::NoBuffers) };
-    let done = ring.deliver(tx, chain, rewrite);
-    if matches!(done, Err(DeliverError::Receiver(_))) {
-        *rx = None;
-    }
-    done
+    ring.deliver(tx, chain, rewrite)
 }

@@ -2,14 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::error::RingError;
 use crate::event::Event;
 use crate::limits::PLANE_TIMEOUT;
-use crate::mailbox::{Command, Mailbox};
+use crate::mailbox::{Answer, Command, Mailbox, Question};
 use crate::port_state::{Change, PortLife, PortState};
 use crate::ring::{RxRing, TxRing, VringConfig};
 use crate::session::{RX, Rings, TX};
@@ -117,10 +116,13 @@ impl Rings for PortSession {
         let base = if queue == RX {
             self.shared.set_rx(self.port, None)
         } else {
-            let (reply, answer) = mpsc::sync_channel(1);
-            self.mailbox.send(Command::StopTx { port: self.port, reply });
-            answer.recv_timeout(PLANE_TIMEOUT).ok().flatten()
+            match self.mailbox.ask(Question::StopTx { port: self.port }, PLANE_TIMEOUT) {
+                Some(Answer::TxStopped(base)) => base,
+                _ => None,
+            }
         };
+        // The plane may have had the last reference to the VM's memory.
+        self.shared.free_spent();
         self.life().apply(Change::RingStopped);
         base
     }

@@ -25,7 +25,7 @@ use crate::event::Notice;
 use crate::features;
 use crate::join::join_until;
 use crate::limits::{CONTROL_END_TIMEOUT, COUNT_TIMEOUT, END_TIMEOUT};
-use crate::mailbox::{Command, Mailbox};
+use crate::mailbox::{Answer, Command, Mailbox, Question};
 use crate::plane::{Outcome, PlaneHandles, RunPlane};
 use crate::port_session::PortSession;
 use crate::port_state::PortState;
@@ -139,7 +139,7 @@ impl Switch {
     /// The control of a new switch, which listens at all its sockets.
     fn control(&self, config: &Config, mailboxes: &[Arc<Mailbox>]) -> Result<Control, Error> {
         let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
-        let mut control = Control::new(&self.inbox, offered).map_err(Error::Start)?;
+        let mut control = Control::new(&self.shared, &self.inbox, offered).map_err(Error::Start)?;
         for (port, of) in config.ports.iter().enumerate() {
             let session = PortSession::new(port, &self.shared, &mailboxes[of.plane]);
             if let Some(listener) = Listener::open(&of.end, session)? {
@@ -224,6 +224,7 @@ impl Switch {
             }
         }
         self.add_uplinks(&mut report);
+        self.shared.pass_on_reports();
         // Threads that are left behind must not keep the reader of the notices waiting.
         self.shared.end_notices();
         report
@@ -280,10 +281,9 @@ fn sockets(ports: &[Port]) -> Vec<(usize, PathBuf)> {
 fn count_plane(mailbox: &Mailbox, ports: &mut [PortStats]) -> Option<PlaneStats> {
     let mut plane = None;
     for (at, sums) in ports.chunks_mut(COUNTED_TOGETHER).enumerate() {
-        let (reply, answer) = mpsc::sync_channel(1);
         let into = vec![PortStats::default(); sums.len()];
-        mailbox.send(Command::Count { from: at * COUNTED_TOGETHER, into, reply });
-        let (counted, stats) = answer.recv_timeout(COUNT_TIMEOUT).ok()?;
+        let question = Question::Count { from: at * COUNTED_TOGETHER, into };
+        let Answer::Counted(counted, stats) = mailbox.ask(question, COUNT_TIMEOUT)? else { return None };
         sums.iter_mut().zip(&counted).for_each(|(sum, port)| sum.merge(port));
         plane = Some(stats);
     }

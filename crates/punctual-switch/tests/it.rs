@@ -1,5 +1,6 @@
 //! Running switches, with the drivers of their ports in this process.
 
+mod allocations;
 mod attacks;
 mod budget;
 mod common;

@@ -12,7 +12,7 @@ use rustix::event::epoll;
 use super::Plane;
 use crate::error::RingError;
 use crate::limits::IN_FLIGHT_MAX;
-use crate::mailbox::{Attach, Attached, Command};
+use crate::mailbox::{Answer, Attach, Attached, Command, Question, Spent};
 use crate::narrow::to_u32;
 use crate::ring::TxRing;
 use crate::session::RX;
@@ -26,36 +26,41 @@ impl<D: Discipline> Plane<D> {
     pub(super) fn command(&mut self, command: Command) {
         match command {
             Command::StartTx { port, ring } => self.start_tx(port, ring),
-            Command::SetRx { port, ring, reply } => {
-                let old = std::mem::replace(&mut self.rx_rings[port], ring);
-                drop(reply.try_send(old));
-            }
-            Command::SetCall { port, queue: RX, call } => {
-                if let Some(Some(ring)) = self.rx_rings.get_mut(port) {
-                    ring.set_call(call);
-                }
-            }
-            Command::SetCall { port, call, .. } => {
-                if let Some(ring) = &mut self.ports[port].tx {
-                    ring.set_call(call);
-                }
+            Command::SetCall { port, queue, call } => {
+                let former = match queue {
+                    RX => self.rx_rings.get_mut(port).and_then(|rx| rx.as_mut()?.set_call(call)),
+                    _ => self.ports[port].tx.as_mut().and_then(|tx| tx.set_call(call)),
+                };
+                former.into_iter().for_each(|event| self.shared.discard(Spent::Event(event)));
             }
             Command::SetErr { port, err } => {
-                if let Some(ring) = &mut self.ports[port].tx {
-                    ring.err = err;
+                let ring = self.ports[port].tx.as_mut();
+                let former = ring.and_then(|ring| std::mem::replace(&mut ring.err, err));
+                former.into_iter().for_each(|event| self.shared.discard(Spent::Event(event)));
+            }
+            Command::Ask { ticket, question } => {
+                let answer = self.answer(question);
+                if let Some(late) = self.mailbox.answer(ticket, answer) {
+                    self.shared.discard(Spent::Answer(late));
                 }
             }
-            Command::StopTx { port, reply } => drop(reply.try_send(self.stop_tx(port))),
-            Command::AttachPort { attach, reply } => drop(reply.try_send(self.attach(*attach))),
-            Command::DetachPort { port, zero, reply } => drop(reply.try_send(self.detach(port, *zero))),
-            Command::Count { from, mut into, reply } => {
+            Command::Exit => {}
+        }
+    }
+
+    fn answer(&mut self, question: Question) -> Answer {
+        match question {
+            Question::StopTx { port } => Answer::TxStopped(self.stop_tx(port)),
+            Question::SetRx { port, ring } => Answer::Rx(std::mem::replace(&mut self.rx_rings[port], ring)),
+            Question::Attach(attach) => Answer::Attached(self.attach(attach)),
+            Question::Detach { port, zero } => Answer::Detached(self.detach(port, zero)),
+            Question::Count { from, mut into } => {
                 for (port, sums) in self.ports.iter_mut().skip(from).zip(&mut into) {
                     sums.copy_from(&port.stats);
                     sums.queued = port.queued();
                 }
-                drop(reply.try_send((into, self.stats())));
+                Answer::Counted(into, self.stats())
             }
-            Command::Exit => {}
         }
     }
 
@@ -85,11 +90,13 @@ impl<D: Discipline> Plane<D> {
         let _ = ring.publish_and_signal();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
         queue.oldest = queue.next;
-        Some(ring.vring_base())
+        let base = ring.vring_base();
+        self.shared.discard(Spent::Tx(ring));
+        Some(base)
     }
 
     /// Attaches a port, at the end or with the number of a removed one.
-    fn attach(&mut self, mut attach: Attach) -> Attached {
+    fn attach(&mut self, mut attach: Box<Attach>) -> Attached {
         let is_free = self.checker.as_ref().is_none_or(|checker| checker.has_no_packets(attach.port));
         let done = if is_free { self.try_attach(&mut attach) } else { Ok(false) };
         Attached { done, _rest: attach }
@@ -123,13 +130,14 @@ impl<D: Discipline> Plane<D> {
         Ok(true)
     }
 
-    /// Detaches a port. Returns its counters in exchange for `zero`; its packets in flight count as stopped.
-    fn detach(&mut self, port: usize, zero: PortStats) -> PortStats {
+    /// Detaches a port. Returns its counters in exchange for `stats`, which are zero; its packets in flight
+    /// count as stopped.
+    fn detach(&mut self, port: usize, mut stats: Box<PortStats>) -> Box<PortStats> {
         self.stop_tx(port);
         self.served.retain(|served| *served != port);
         self.select_always_polled();
-        let Some(queue) = self.ports.get_mut(port) else { return zero };
-        let mut stats = std::mem::replace(&mut queue.stats, zero);
+        let Some(queue) = self.ports.get_mut(port) else { return stats };
+        std::mem::swap(&mut *stats, &mut queue.stats);
         let ended = stats.delivered.packets + stats.drops.total();
         stats.drops.stopped += stats.sent.packets.saturating_sub(ended);
         stats

@@ -7,13 +7,12 @@ use punctual_net::{Discipline, Fate, InterfaceId, Packet, Stage, Step};
 use super::Plane;
 use super::pending::NOTIFY_BATCH_MAX;
 use crate::error::{DeliverError, RingError};
-use crate::event::Event;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::port_queue::{Delivered, PortQueue, frame_number, incarnation};
 use crate::port_state::Change;
 use crate::ring::Delivery;
 use crate::session::{RX, TX};
-use crate::shared::{SharedPort, retire};
+use crate::shared::{Shared, SharedPort, retire};
 use crate::sys::signal_peer;
 use crate::vlan::HeaderRewrite;
 
@@ -37,14 +36,16 @@ fn avail_len_of(port: &SharedPort, wanted: usize) -> Result<u32, RingError> {
     Ok(avail)
 }
 
-/// As [`PortQueue::deliver`], into a ring that planes share.
+/// As [`PortQueue::deliver`], into a ring that planes share. A broken one is removed.
 fn deliver_locked(
-    port: &SharedPort,
+    shared: &Shared,
+    receiver: usize,
     from: &mut PortQueue,
     number: u32,
     rewrite: Option<&HeaderRewrite>,
 ) -> Delivered {
-    port.rx.with(|rx| {
+    let port = &shared.ports[receiver];
+    let (delivered, broken) = port.rx.with(|rx| {
         let (done, returned) = from.deliver(rx, number, rewrite);
         let avail = rx.as_ref().map_or(0, |ring| ring.avail_len_cached());
         port.avail_len.store(avail.into(), Ordering::Relaxed);
@@ -53,8 +54,11 @@ fn deliver_locked(
             // used index goes first: if the switch dies in between, the frame is lost rather than sent again.
             let _ = from.tx.as_mut().map(|tx| tx.publish());
         }
-        (done, returned)
-    })
+        let is_broken = matches!(done, Err(DeliverError::Receiver(_)));
+        ((done, returned), if is_broken { rx.take() } else { None })
+    });
+    retire(broken, |ring| shared.discard(ring));
+    delivered
 }
 
 impl<D: Discipline> Plane<D> {
@@ -146,7 +150,7 @@ impl<D: Discipline> Plane<D> {
         let arrived = queue.slots[at].arrived;
         let (done, returned) = match self.rx_rings.get_mut(receiver) {
             Some(rx) => queue.deliver(rx, number, rewrite.as_ref()),
-            None => deliver_locked(&self.shared.ports[receiver], queue, number, rewrite.as_ref()),
+            None => deliver_locked(&self.shared, receiver, queue, number, rewrite.as_ref()),
         };
         let Ok(Delivery::Delivered { .. }) = done else {
             self.delivery_failed(source, receiver, done);
@@ -212,12 +216,13 @@ impl<D: Discipline> Plane<D> {
             signal_peer(err);
         }
         self.stop_tx(port);
-        retire(match self.rx_rings.get_mut(port) {
+        let rx = match self.rx_rings.get_mut(port) {
             Some(rx) => rx.take(),
             None => self.shared.swap_rx(port, None),
-        });
+        };
+        retire(rx, |ring| self.shared.discard(ring));
         if self.shared.ports[port].life.apply(Change::RingBroken) {
-            self.shared.notice(port, Event::Broken(error));
+            self.shared.report_broken(port, error);
         }
     }
 }

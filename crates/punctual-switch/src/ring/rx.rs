@@ -198,9 +198,9 @@ impl RxRing {
         self.ring.publish_used()
     }
 
-    /// Replaces the call event, and signals it once.
-    pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.ring.set_call(call);
+    /// Replaces the call event, and signals it once. Returns the former one.
+    pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) -> Option<Arc<OwnedFd>> {
+        self.ring.set_call(call)
     }
 
     /// Signals the driver, if it wants a call. [`super::publish_barrier`] must precede.

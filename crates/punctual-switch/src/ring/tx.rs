@@ -132,9 +132,9 @@ impl TxRing {
         self.ring.has_pending()
     }
 
-    /// Replaces the call event, and signals it once.
-    pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.ring.set_call(call);
+    /// Replaces the call event, and signals it once. Returns the former one.
+    pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) -> Option<Arc<OwnedFd>> {
+        self.ring.set_call(call)
     }
 
     /// Asks the driver to kick. Returns whether a chain is available already.

@@ -61,12 +61,13 @@ impl Vring {
     }
 
     /// Replaces the call event, and signals it once: the last call may have gone to the old event, which
-    /// nobody reads any more.
-    pub(super) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.call = call;
+    /// nobody reads any more. Returns the old one.
+    pub(super) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) -> Option<Arc<OwnedFd>> {
+        let former = std::mem::replace(&mut self.call, call);
         if let Some(call) = &self.call {
             signal_peer(call);
         }
+        former
     }
 
     pub(super) fn publish_and_signal(&mut self) -> Result<(), RingError> {

@@ -16,7 +16,7 @@ use crate::assemble::port_kind;
 use crate::config::{End, Error, Port};
 use crate::control::{Listener, Request};
 use crate::limits::{PLANE_TIMEOUT, PORTS_MAX};
-use crate::mailbox::{Attach, Attached, Command};
+use crate::mailbox::{Answer, Attach, Attached, Question};
 use crate::port_state::Change;
 use crate::stats::{PortStats, UplinkStats};
 use crate::vlan::Filter;
@@ -87,9 +87,8 @@ impl Switch {
     fn attach(&self, number: usize, port: &Port, vlans: Option<&Arc<Filter>>) -> Result<bool, Error> {
         for (index, plane) in self.planes.iter().enumerate() {
             let attach = Attach::new(number, port.params.clone(), index == port.plane, vlans.cloned());
-            let (reply, answer) = sync_channel(1);
-            plane.mailbox.send(Command::AttachPort { attach: Box::new(attach), reply });
-            let Attached { done, .. } = answer.recv_timeout(PLANE_TIMEOUT).map_err(|_| Error::Silent)?;
+            let answer = plane.mailbox.ask(Question::Attach(Box::new(attach)), PLANE_TIMEOUT);
+            let Some(Answer::Attached(Attached { done, .. })) = answer else { return Err(Error::Silent) };
             if !done.map_err(|error| Error::Discipline(error.to_string()))? {
                 return Ok(false);
             }
@@ -101,12 +100,12 @@ impl Switch {
     fn detach(&self, number: usize) -> PortStats {
         let mut all = PortStats::default();
         for plane in &self.planes {
-            let (reply, answer) = sync_channel(1);
-            plane.mailbox.send(Command::DetachPort { port: number, zero: Box::default(), reply });
-            if let Ok(stats) = answer.recv_timeout(PLANE_TIMEOUT) {
+            let question = Question::Detach { port: number, zero: Box::default() };
+            if let Some(Answer::Detached(stats)) = plane.mailbox.ask(question, PLANE_TIMEOUT) {
                 all.merge(&stats);
             }
         }
+        self.shared.free_spent();
         all
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Setting {
     /// By port.
     pub vlans: Vec<Vlans>,
     pub mtu: Option<u32>,
+    /// Check the switch's invariants.
+    pub check: bool,
     /// Runs first in each plane's thread.
     pub enter: fn(plane: usize),
 }
@@ -71,6 +73,7 @@ impl Setting {
             poll: punctual_sched::Duration::ZERO,
             vlans: Vec::new(),
             mtu: None,
+            check: true,
             enter: |_| (),
         }
     }
@@ -125,7 +128,7 @@ impl Lab {
             discipline: registry::find(setting.discipline).expect("a discipline"),
             options,
             mtu: setting.mtu,
-            check: true,
+            check: setting.check,
         };
         self.switch = Some(Switch::start(config).expect("a switch"));
     }
