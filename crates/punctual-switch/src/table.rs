@@ -8,6 +8,10 @@
 //!   could send from the address of a silent host beyond the uplink and keep it. An uplink that may learn no
 //!   more addresses makes the table forget the VM's. A reserved address is never taken over.
 //! - A learned address is valid in the VLAN where it was seen, a reserved one in all.
+//! - An address may be in one of 16 entries, chosen by a hash with a key that each switch draws by itself, so
+//!   that no guest knows which addresses share their entries with another's. If all 16 are taken, an uplink
+//!   displaces the entry of a VM that was used least recently. A VM displaces one of the VM that holds most
+//!   of the 16, if it holds less itself. Reserved addresses displace any learned one.
 //! - A VM's port learns at most [`ADDRESSES_MAX`] addresses, an uplink [`UPLINK_ADDRESSES_MAX`]. Frames to
 //!   unknown addresses are flooded.
 //!
@@ -17,11 +21,13 @@
 //! was based. Two threads that learn at once either take two entries or agree on one; of two entries the
 //! first is found, and an uplink takes it from a VM with its next frame.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use punctual_sched::{Duration, Instant};
 
 use crate::frame::Address;
+use crate::narrow::{low_u64, to_usize};
 use crate::vlan::Vlan;
 
 /// Addresses that a VM's port learns.
@@ -70,6 +76,34 @@ pub(crate) struct Table {
     ports: Vec<PortEntry>,
     /// Changes of entries so far.
     changes: AtomicU64,
+    key: Key,
+}
+
+/// The secret of the hash.
+#[derive(Clone, Copy)]
+struct Key([u64; 2]);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+impl Key {
+    /// Drawn by the standard library, which seeds its hash maps from the kernel.
+    fn random() -> Key {
+        let word = |number: u64| RandomState::new().hash_one(number);
+        Key([word(0), word(1)])
+    }
+
+    /// The product of two words that a guest does not know, folded: each bit depends on every bit of the
+    /// address and of the key (as in wyhash).
+    #[inline]
+    fn hash(self, address: u64) -> u64 {
+        let Key([mask, factor]) = self;
+        let product = u128::from(address ^ mask) * u128::from(factor | 1);
+        low_u64(product) ^ low_u64(product >> 64)
+    }
 }
 
 #[derive(Debug)]
@@ -150,6 +184,7 @@ impl Table {
             entries: (0..capacity).map(|_| Entry::default()).collect(),
             ports: all.take(ports.max(kind.len())).map(PortEntry::new).collect(),
             changes: AtomicU64::new(0),
+            key: Key::random(),
         }
     }
 
@@ -172,9 +207,10 @@ impl Table {
     /// The entries that may hold an address.
     #[inline]
     fn probe(&self, address: Address) -> impl Iterator<Item = &Entry> {
-        // Fibonacci hashing; the length is a power of two.
-        let hash = address.number().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (0..PROBES).map(move |probe| &self.entries[(hash as usize + probe) & (self.entries.len() - 1)])
+        // The length is a power of two.
+        let hash = to_usize(self.key.hash(address.number()));
+        let entry = move |probe| &self.entries[hash.wrapping_add(probe) & (self.entries.len() - 1)];
+        (0..PROBES).map(entry)
     }
 
     #[inline]
@@ -276,6 +312,35 @@ impl Table {
                 return;
             }
         }
+        if let Some((entry, word)) = self.displaceable(address, port) {
+            // If another thread changed the entry meanwhile, the next frame displaces one.
+            self.take(entry, word, word_of(address, port, vlan), now_s);
+        }
+    }
+
+    /// An entry that `port` may take for an address all of whose entries are taken: of those of VMs the one
+    /// that was used least recently.
+    fn displaceable(&self, address: Address, port: usize) -> Option<(&Entry, u64)> {
+        let words: [u64; PROBES] = self.words(address);
+        let learned = || words.iter().filter(|word| **word != FREE && !is_pinned(**word));
+        let held_by = |port: usize| learned().filter(|word| port_of(**word) == port).count();
+        let is_vm = |word: u64| self.ports[port_of(word)].kind() == PortKind::Vm;
+        let is_uplink = self.ports[port].kind() == PortKind::Uplink;
+        let most = learned().filter(|word| is_vm(**word)).map(|word| held_by(port_of(*word))).max()?;
+        let may_take = |word: u64| {
+            let is_most = held_by(port_of(word)) == most && most > held_by(port) + 1;
+            word != FREE && !is_pinned(word) && is_vm(word) && (is_uplink || is_most)
+        };
+        let entries = self.probe(address).zip(words).filter(|(_, word)| may_take(*word));
+        entries.min_by_key(|(entry, _)| entry.used_s.load(Ordering::Relaxed))
+    }
+
+    fn words(&self, address: Address) -> [u64; PROBES] {
+        let mut words = [FREE; PROBES];
+        for (word, entry) in words.iter_mut().zip(self.probe(address)) {
+            *word = entry.word.load(Ordering::Relaxed);
+        }
+        words
     }
 
     /// Accounts for a removed entry.
@@ -435,6 +500,62 @@ mod tests {
         (0..3).for_each(|port| table.forget(port));
         let learned = |port: &PortEntry| port.learned.load(Ordering::Relaxed);
         assert_eq!(table.ports.iter().map(learned).collect::<Vec<_>>(), [0; 3]);
+    }
+
+    /// Addresses whose entries are those of `of`, under a key that the finder knows.
+    fn colliding(table: &Table, of: Address, count: usize) -> Vec<Address> {
+        let place = |address: Address| to_usize(table.key.hash(address.number())) & (table.entries.len() - 1);
+        let all = (0..u32::MAX).map(|number| {
+            let [a, b, c, d] = number.to_be_bytes();
+            Address([2, 1, a, b, c, d])
+        });
+        all.filter(|address| place(*address) == place(of)).take(count).collect()
+    }
+
+    #[test]
+    fn each_switch_has_a_key_of_its_own() {
+        let tables = [Table::new(&[PortKind::Vm; 4]), Table::new(&[PortKind::Vm; 4])];
+        assert_ne!(tables[0].key.0, tables[1].key.0);
+        // Addresses that share their entries under one key do not under another.
+        let found = colliding(&tables[0], address(1), 64);
+        let place = |address: &Address| {
+            to_usize(tables[1].key.hash(address.number())) & (tables[1].entries.len() - 1)
+        };
+        let mut places: Vec<usize> = found.iter().map(place).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert!(places.len() > 32, "{} places of 64 addresses in 512 entries", places.len());
+    }
+
+    #[test]
+    fn a_vm_that_fills_all_entries_of_an_address_does_not_keep_an_uplink_out() {
+        let table = Table::new(&[PortKind::Vm, PortKind::Vm, PortKind::Uplink]);
+        let gateway = address(1);
+        for (s, of) in colliding(&table, gateway, PROBES).into_iter().enumerate() {
+            table.learn(of, NONE, 0, at(s as u64));
+        }
+        let learned = |port: usize| table.ports[port].learned.load(Ordering::Relaxed);
+        assert_eq!(learned(0) as usize, PROBES);
+        table.learn(gateway, NONE, 2, at(20));
+        assert_eq!(table.find(gateway, NONE), Some(2));
+        let oldest = colliding(&table, gateway, 1)[0];
+        assert_eq!((table.find(oldest, NONE), learned(0) as usize), (None, PROBES - 1), "the least recent");
+        // Another VM gets its share, and the first one gets none of it back.
+        let own = colliding(&table, gateway, PROBES + 12)[PROBES..].to_vec();
+        own.iter().for_each(|of| table.learn(*of, NONE, 1, at(21)));
+        let of_first = learned(0);
+        assert!(learned(1) >= 7 && of_first <= 8, "{} and {of_first}", learned(1));
+        colliding(&table, gateway, PROBES).iter().for_each(|of| table.learn(*of, NONE, 0, at(22)));
+        assert_eq!((learned(0), learned(1)), (of_first, 15 - of_first));
+        assert_eq!(table.find(gateway, NONE), Some(2));
+    }
+
+    #[test]
+    fn a_reserved_address_takes_an_entry_among_learned_ones() {
+        let table = Table::new(&[PortKind::Vm, PortKind::Vm]);
+        colliding(&table, address(1), PROBES).iter().for_each(|of| table.learn(*of, NONE, 0, at(1)));
+        table.pin(address(1), 1);
+        assert_eq!(table.find(address(1), NONE), Some(1));
     }
 
     #[test]
