@@ -12,6 +12,9 @@ pub(crate) const ETHERNET_BYTES: usize = 14;
 /// The type of a frame with a VLAN tag: the TPID of IEEE 802.1Q.
 pub const TAGGED: [u8; 2] = [0x81, 0];
 
+/// The type of a frame with a provider's tag: the TPID of IEEE 802.1ad.
+pub(crate) const PROVIDER_TAGGED: [u8; 2] = [0x88, 0xa8];
+
 /// Bytes of a VLAN tag with its TPID.
 pub(crate) const TAG_BYTES: usize = 4;
 

@@ -196,10 +196,10 @@ impl<D: Discipline> Plane<D> {
         Ok(plane)
     }
 
-    /// Without VLANs every port is in the only one.
+    /// May a frame of `vlan` leave through `port`? Without VLANs every port is in the only one.
     #[inline]
-    fn is_in(&self, port: usize, vlan: Vlan) -> bool {
-        self.vlans.as_ref().is_none_or(|filter| filter.contains(port, vlan))
+    fn admits(&self, port: usize, vlan: Vlan, is_stacked: bool) -> bool {
+        self.vlans.as_ref().is_none_or(|filter| filter.admits(port, vlan, is_stacked))
     }
 
     fn run(mut self) -> Outcome {

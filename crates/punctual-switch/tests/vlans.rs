@@ -73,6 +73,38 @@ fn frames_outside_of_the_vlans_are_dropped_and_counted() {
     assert_eq!([dropped(0), dropped(3)], [(2, 1), (2, 0)]);
 }
 
+/// A frame with two tags, the second of this type.
+fn stacked(from: u8, to: [u8; 6], tags: [u16; 2], kind: [u8; 2], number: u64) -> Vec<u8> {
+    let mut frame = frame(from, to, Some(tags[0]), number);
+    frame.splice(16..16, [kind, tags[1].to_be_bytes()].concat());
+    frame
+}
+
+#[test]
+fn a_tag_behind_a_tag_does_not_lead_into_another_vlan() {
+    let mut setting = Setting::plain("rtca", 5);
+    // Ports 1 and 3 have a VLAN of their own and a trunk, as routers and uplinks to the outside do.
+    let own = [vlans(Some(10), &[]), vlans(Some(10), &[20]), vlans(None, &[10, 20]), vlans(Some(20), &[10])];
+    setting.vlans = own.to_vec();
+    let mut lab = Lab::new(setting);
+    let [mut a, mut b, mut c, mut d] = [0, 1, 2, 3].map(|port| vm(&lab, port));
+    for kind in [[0x81, 0], [0x88, 0xa8]] {
+        // Behind a tag with a priority alone: known to no receiver's port, and flooded.
+        for to in [ALL, address(1)] {
+            assert!(a.send(&stacked(0, to, [0xe000, 20], kind, 1)).expect("sent"));
+        }
+        // In VLAN 20, and behind it VLAN 10: port 3 would take off the first tag.
+        assert!(c.send(&stacked(2, ALL, [20, 10], kind, 2)).expect("sent"));
+        expect(&mut b, &stacked(2, ALL, [20, 10], kind, 2));
+    }
+    [&mut b, &mut c, &mut d].into_iter().for_each(expect_nothing);
+    assert!(a.send(&frame(0, ALL, None, 3)).expect("sent"));
+    expect(&mut b, &frame(0, ALL, None, 3));
+    expect(&mut d, &frame(0, ALL, Some(10), 3));
+    let report = lab.stop();
+    assert_eq!(report.ports[0].drops.vlan, 4);
+}
+
 #[test]
 fn header_offsets_shift_with_the_tag() {
     let lab = Lab::new(setting());

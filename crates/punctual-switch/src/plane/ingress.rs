@@ -80,7 +80,7 @@ impl<D: Discipline> Plane<D> {
                 } else if self.vlans.is_some() {
                     self.forward_tagged(port, number, bytes);
                 } else {
-                    self.forward(port, number, bytes, &head, Vlan::default());
+                    self.forward(port, number, bytes, &head, (Vlan::default(), false));
                 }
             }
             Ok(Popped::Malformed) => {
@@ -102,18 +102,20 @@ impl<D: Discipline> Plane<D> {
         true
     }
 
-    /// Gives a frame's packets to the discipline, one for each receiver.
+    /// Gives a frame's packets to the discipline, one for each receiver. `class`: its VLAN, and whether it
+    /// has a second tag.
     #[inline(always)]
-    fn forward(&mut self, port: usize, number: u32, bytes: u32, head: &FrameHead, vlan: Vlan) {
+    fn forward(&mut self, port: usize, number: u32, bytes: u32, head: &FrameHead, class: (Vlan, bool)) {
+        let (vlan, is_stacked) = class;
         match self.route(port, head, vlan) {
             Some(receiver) if receiver == port => {
                 self.drop_frame(port, bytes, |drops| &mut drops.no_receiver);
             }
-            Some(receiver) if !self.is_in(receiver, vlan) => {
+            Some(receiver) if !self.admits(receiver, vlan, is_stacked) => {
                 self.drop_frame(port, bytes, |drops| &mut drops.vlan);
             }
             Some(receiver) => self.arrive(port, number, receiver, bytes),
-            None => self.flood(port, number, bytes, vlan),
+            None => self.flood(port, number, bytes, class),
         }
     }
 
@@ -164,12 +166,13 @@ impl<D: Discipline> Plane<D> {
         };
         let vlan = self.vlans.as_ref().and_then(|filter| filter.classify(port, tag));
         let Some(vlan) = vlan else { return self.drop_frame(port, bytes, |drops| &mut drops.vlan) };
-        self.ports[port].tags[at] = Tag { vlan, ethernet: EthernetHeader { bytes: header, tag } };
-        self.forward(port, number, bytes, &head, vlan);
+        let ethernet = EthernetHeader { bytes: header, tag };
+        self.ports[port].tags[at] = Tag { vlan, ethernet };
+        self.forward(port, number, bytes, &head, (vlan, ethernet.is_stacked()));
     }
 
     /// Sends a frame to all ports with an RX ring, within the port's rate for floods.
-    fn flood(&mut self, port: usize, number: u32, bytes: u32, vlan: Vlan) {
+    fn flood(&mut self, port: usize, number: u32, bytes: u32, (vlan, is_stacked): (Vlan, bool)) {
         let queue = &mut self.ports[port];
         if queue.flood_bucket.check(self.now, 1).is_err() {
             return self.drop_frame(port, bytes, |drops| &mut drops.flood);
@@ -178,7 +181,7 @@ impl<D: Discipline> Plane<D> {
         let shared = Arc::clone(&self.shared);
         let mut has_receivers = false;
         for receiver in 0..shared.ports_used().min(self.ports.len()) {
-            let may_receive = receiver != port && self.is_in(receiver, vlan);
+            let may_receive = receiver != port && self.admits(receiver, vlan, is_stacked);
             if may_receive && self.has_rx_ring(receiver) {
                 has_receivers = true;
                 self.arrive(port, number, receiver, bytes);

@@ -13,6 +13,7 @@ use super::vring::{Vring, VringConfig};
 use crate::error::RingError;
 use crate::frame::{self, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES};
 use crate::narrow::{to_u8, to_u32};
+use crate::vlan::VlanTag;
 
 #[derive(Debug)]
 pub struct TxRing {
@@ -87,11 +88,12 @@ impl TxRing {
     }
 
     /// The VLAN tag of a popped frame, whose type says that it has one and which is long enough.
-    pub fn vlan_tag(&self, chain: &Chain) -> Result<u16, RingError> {
+    pub fn vlan_tag(&self, chain: &Chain) -> Result<VlanTag, RingError> {
         let skip = self.header_bytes + frame::ETHERNET_BYTES;
-        let mut tag = [0; 2];
-        read(&self.ring.memory, chain.elements(), skip, &mut tag)?;
-        Ok(u16::from_be_bytes(tag))
+        let mut bytes = [0; frame::TAG_BYTES];
+        read(&self.ring.memory, chain.elements(), skip, &mut bytes)?;
+        let [high, low, kind @ ..] = bytes;
+        Ok(VlanTag { control: u16::from_be_bytes([high, low]), kind })
     }
 
     /// Returns the buffers of a frame to the driver, which sees them after `TxRing::publish`.
