@@ -11,6 +11,9 @@ pub enum RingError {
     BadChain,
     #[error("an address is outside of the VM's memory")]
     OutOfBounds,
+    /// A frame of any length would take too long to deliver.
+    #[error("its receive buffers are too small, or in too many pieces")]
+    SmallBuffers,
     /// The driver kicks, but the switch sees nothing in the ring.
     #[error(
         "the VM's memory is not shared: give QEMU a memory backend with share=on \
@@ -20,11 +23,12 @@ pub enum RingError {
 }
 
 impl RingError {
-    const ALL: [RingError; 5] = [
+    const ALL: [RingError; 6] = [
         RingError::BadLayout,
         RingError::AvailIndex,
         RingError::BadChain,
         RingError::OutOfBounds,
+        RingError::SmallBuffers,
         RingError::NotShared,
     ];
 

@@ -17,7 +17,9 @@
 //!
 //! # Bounds
 //! Before each decision the plane takes at most one frame from each port that it polls, and
-//! `EXTRA_FRAMES_MAX` more in total. Nothing else happens between two decisions, so an urgent packet waits
+//! `EXTRA_FRAMES_MAX` more in total. It reads `LOOK_DESCRIPTORS_MAX` descriptors and the rest of the last
+//! frame, and passes over a port for a while whose frame had many. A frame that never becomes a packet is the
+//! port's turn like any other. Nothing else happens between two decisions, so an urgent packet waits
 //! for the packet in progress and for these frames. A plane reads its mailbox every `STEPS_PER_BATCH` steps.
 //! It allocates nothing after the start.
 //!
@@ -95,6 +97,8 @@ pub(crate) struct Plane<D> {
     /// The first ports of `served` that are polled before every decision; the others take turns.
     always_polled: usize,
     rotation: usize,
+    /// The last look passed over a port with a frame.
+    has_skipped: bool,
     now: Instant,
     steps_since_clock: u32,
     pending: PendingNotify,
@@ -187,6 +191,7 @@ impl<D: Discipline> Plane<D> {
             always_polled: 0,
             served: Vec::with_capacity(PORTS_MAX),
             rotation: 0,
+            has_skipped: false,
             now: Instant::ZERO,
             steps_since_clock: 0,
             pending: PendingNotify::new(),
@@ -262,6 +267,7 @@ impl<D: Discipline> Plane<D> {
             match self.discipline.next(self.now) {
                 Next::Process(step) => self.run_step(&step),
                 Next::WaitUntil(until) => work = Work::DelayedUntil(until),
+                Next::Idle if self.has_skipped => {}
                 Next::Idle => work = Work::Done,
             }
             if work != Work::Pending {

@@ -71,6 +71,8 @@ pub(crate) struct PortQueue {
     pub(crate) route: Route,
     /// A smaller number is more urgent.
     pub(crate) urgency: u64,
+    /// The plane passes over the port this often: its last frame had many descriptors.
+    pub(crate) looks_to_skip: u8,
     /// How often another port took over this number. A packet to an earlier one is dropped.
     pub(crate) incarnation: u8,
     /// By queue: are there used entries that are not published?
@@ -96,6 +98,7 @@ impl PortQueue {
             flood_bucket: TokenBucket::new(Instant::ZERO, FLOOD_RATE),
             route: Route::default(),
             urgency: urgency(params),
+            looks_to_skip: 0,
             incarnation: 0,
             is_pending: [false; 2],
             stats: PortStats::default(),

@@ -132,6 +132,30 @@ fn buffers_too_small_for_any_frame_block_nothing() {
         assert!(a.send(&punctual_switch::testing::frame([0xff; 6], [2; 6], number, 1514)).expect("sent"));
         assert!(b.receive_within(super::common::LONG).expect("whole").is_some());
     }
+    assert_eq!(
+        lab.wait(2, |event| matches!(event, Event::Broken(_))),
+        Event::Broken(RingError::SmallBuffers)
+    );
+}
+
+/// Receive buffers that would cost a plane much more for each frame than others do: in tiny pieces, and with
+/// an empty descriptor.
+#[test]
+fn receive_buffers_in_tiny_pieces_are_broken() {
+    for (bytes, count) in [(12u32, 2u64), (0, 3)] {
+        breaks(RingError::SmallBuffers, |vm| {
+            for head in 0..256 {
+                // A table in the buffer itself, for pieces behind it.
+                let table = vm.buffer(RX, head);
+                for piece in 0..count {
+                    let flags = if piece + 1 < count { WRITE | NEXT } else { WRITE };
+                    let at = table + 16 * piece;
+                    vm.describe_at(at, table + 512, bytes, flags, piece as u16 + 1).expect("written");
+                }
+                vm.describe(RX, head, table, (16 * count) as u32, TABLE, 0).expect("written");
+            }
+        });
+    }
 }
 
 #[test]

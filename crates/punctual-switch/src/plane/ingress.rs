@@ -20,57 +20,95 @@ const EXTRA_FRAMES_MAX: u32 = 3;
 /// Less urgent ports that are polled before a decision, in turns.
 const ROTATION_PORTS: usize = 4;
 
+/// Descriptors that a look reads; the port that goes beyond is the last one of the look.
+const LOOK_DESCRIPTORS_MAX: u32 = 32;
+
+/// Descriptors of a port that a look reads, on average. A port whose frame has more is passed over.
+const PORT_DESCRIPTORS: u8 = 4;
+
+/// What is left to a look at the rings.
+pub(super) struct Look {
+    extra_frames: u32,
+    descriptors: u32,
+}
+
 impl<D: Discipline> Plane<D> {
     /// Takes frames from the ports whose turn it is.
     #[inline(always)]
     pub(super) fn poll(&mut self) {
-        let mut extra = EXTRA_FRAMES_MAX;
+        let mut look = Look { extra_frames: EXTRA_FRAMES_MAX, descriptors: LOOK_DESCRIPTORS_MAX };
+        self.has_skipped = false;
         for at in 0..self.always_polled {
             let port = self.served[at];
             if self.ports[port].has_pending() {
-                self.enqueue(port, &mut extra);
+                self.enqueue(port, &mut look);
+                if look.descriptors == 0 {
+                    self.has_skipped = true;
+                    return;
+                }
             }
         }
         if self.always_polled < self.served.len() {
-            self.poll_rotation(&mut extra);
+            self.poll_rotation(&mut look);
         }
     }
 
     /// Takes frames from the next [`ROTATION_PORTS`] of the ports that take turns.
-    fn poll_rotation(&mut self, extra: &mut u32) {
+    fn poll_rotation(&mut self, look: &mut Look) {
         let rest = self.served.len() - self.always_polled;
         for _ in 0..rest.min(ROTATION_PORTS) {
             self.rotation = if self.rotation + 1 < rest { self.rotation + 1 } else { 0 };
             let port = self.served[self.always_polled + self.rotation];
             if self.ports[port].has_pending() {
-                self.enqueue(port, extra);
+                self.enqueue(port, look);
+                if look.descriptors == 0 {
+                    self.has_skipped = true;
+                    return;
+                }
             }
         }
     }
 
-    /// Takes one frame from a port that has room, and up to `extra` more.
+    /// Takes one frame from a port that has room, and more within the look. A frame that is unfit for the
+    /// discipline counts as the port's turn.
     #[inline(never)]
-    fn enqueue(&mut self, port: usize, extra: &mut u32) {
+    fn enqueue(&mut self, port: usize, look: &mut Look) {
         if self.shared.ports[port].life.is_broken() {
             // Another plane found the port's RX ring broken.
             self.stop_tx(port);
             return;
         }
-        while self.enqueue_one(port) && *extra > 0 && self.ports[port].has_room() {
-            *extra -= 1;
+        if self.ports[port].looks_to_skip > 0 {
+            self.ports[port].looks_to_skip -= 1;
+            self.has_skipped = true;
+            return;
+        }
+        while self.enqueue_one(port, look)
+            && look.extra_frames > 0
+            && self.ports[port].looks_to_skip == 0
+            && self.ports[port].has_room()
+        {
+            look.extra_frames -= 1;
         }
     }
 
-    /// Takes a frame from a port that has room for it. Returns whether there was one.
+    /// Takes a frame from a port that has room for it. Returns whether there was one that is fit.
     #[inline(always)]
-    fn enqueue_one(&mut self, port: usize) -> bool {
+    fn enqueue_one(&mut self, port: usize, look: &mut Look) -> bool {
         let queue = &mut self.ports[port];
         debug_assert!(queue.has_room());
         let Some(tx) = &mut queue.tx else { return false };
         let number = queue.next;
         let slot = &mut queue.slots[number as usize % IN_FLIGHT_MAX];
-        match tx.pop(&mut slot.chain) {
-            Ok(Popped::Empty) => return false,
+        let popped = tx.pop(&mut slot.chain);
+        if popped == Ok(Popped::Empty) {
+            return false;
+        }
+        let descriptors = slot.chain.descriptors();
+        look.descriptors = look.descriptors.saturating_sub(descriptors.into());
+        queue.looks_to_skip = descriptors / PORT_DESCRIPTORS;
+        match popped {
+            Ok(Popped::Empty) => {}
             Ok(Popped::Frame { bytes }) => {
                 (slot.copies, slot.is_partly_delivered, slot.arrived) = (0, false, self.now);
                 queue.next = number.wrapping_add(1);
@@ -99,7 +137,7 @@ impl<D: Discipline> Plane<D> {
             let returned = queue.return_finished();
             self.after_return(port, returned);
         }
-        true
+        popped != Ok(Popped::Malformed)
     }
 
     /// Gives a frame's packets to the discipline, one for each receiver. `class`: its VLAN, and whether it
@@ -228,5 +266,132 @@ impl<D: Discipline> Plane<D> {
             }
             Err(reason) => queue.stats.drops.count(reason),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use punctual_net::{InterfaceParams, registry};
+    use punctual_sched::registry::Options;
+    use vm_memory::{Bytes, GuestAddress};
+
+    use super::*;
+    use crate::driver::{self, DESC_BYTES, DESC_F_NEXT, Queue};
+    use crate::features;
+    use crate::lock::PiMutex;
+    use crate::mailbox::Mailbox;
+    use crate::memory::Memory;
+    use crate::plane::PlaneHandles;
+    use crate::protocol::Region;
+    use crate::ring::{TxRing, VringConfig};
+    use crate::shared::{Shared, SharedPort};
+    use crate::table::{PortKind, Table};
+
+    const ENTRIES: u16 = 256;
+
+    /// A TX ring in which every entry is available and begins a chain of this many descriptors of this
+    /// length, without an end.
+    fn full_ring(descriptors: u16, bytes: u32) -> TxRing {
+        let (mut queue, end) = Queue::new(0, ENTRIES, 2048, 4096).expect("a queue");
+        let file = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        File::from(file.try_clone().expect("a file")).set_len(end).expect("long enough");
+        let region = Region { guest_address: 0, bytes: end, user_address: 0, offset: 0, file };
+        let memory = Arc::new(Memory::map(vec![region]).expect("mapped"));
+        for head in 0..ENTRIES {
+            let place = queue.descriptors + u64::from(head) * DESC_BYTES;
+            let flags = if descriptors > 1 { DESC_F_NEXT } else { 0 };
+            let next = (head + 1) % ENTRIES;
+            driver::write_descriptor(&memory.guest, place, queue.buffer(head), bytes, flags, next)
+                .expect("written");
+            let index = queue.push_avail(&memory.guest, head).expect("written");
+            queue.publish_avail(&memory.guest, index, false).expect("written");
+        }
+        // A frame to a group address, which no port receives.
+        memory.guest.write_slice(&[0xff; 64], GuestAddress(queue.buffer(0))).expect("written");
+        let config = VringConfig {
+            memory,
+            size: ENTRIES,
+            desc_table: queue.descriptors,
+            avail_ring: queue.avail,
+            used_ring: queue.used,
+            features: features::OFFERED,
+            features_assumed: false,
+            kick: Arc::new(queue.kick),
+            call: None,
+            err: None,
+        };
+        TxRing::new(&config).expect("a ring")
+    }
+
+    /// A plane that serves ports with these rings.
+    fn plane(rings: Vec<TxRing>) -> Plane<Box<dyn Discipline>> {
+        let mailbox = Arc::new(Mailbox::new().expect("a mailbox"));
+        let shared = Shared {
+            ports: (0..PORTS_MAX).map(|_| SharedPort::default()).collect(),
+            ports_used: rings.len().into(),
+            table: Table::new(&vec![PortKind::Vm; rings.len()]),
+            mtu: u32::MAX,
+            start: std::time::Instant::now(),
+            notices: std::sync::Mutex::default(),
+            broken_event: crate::sys::eventfd().expect("an event"),
+            spent: PiMutex::default(),
+            sole_plane: Some(Arc::clone(&mailbox)),
+        };
+        let handles = PlaneHandles { shared: Arc::new(shared), mailbox, plane_budget: None, vlans: None };
+        let rtca = registry::find("rtca").expect("a discipline");
+        let mut discipline = (rtca.build)(&Options::new()).expect("built");
+        let params = vec![InterfaceParams { priority: Some(1), ..InterfaceParams::default() }; rings.len()];
+        for params in &params {
+            discipline.attach(Instant::ZERO, params).expect("attached");
+        }
+        let mut plane = Plane::new(handles, discipline, |_| true, &params).expect("a plane");
+        for (port, ring) in rings.into_iter().enumerate() {
+            plane.command(crate::mailbox::Command::StartTx { port, ring: Box::new(ring) });
+        }
+        plane
+    }
+
+    fn unfit(plane: &Plane<Box<dyn Discipline>>) -> Vec<u64> {
+        plane.ports.iter().map(|port| port.stats.drops.malformed).collect()
+    }
+
+    #[test]
+    fn an_unfit_frame_is_the_turn_of_its_port() {
+        let mut plane = plane(vec![full_ring(1, 9)]);
+        for looks in 1..=100 {
+            plane.poll();
+            assert_eq!(unfit(&plane), [looks]);
+        }
+    }
+
+    #[test]
+    fn a_port_with_long_chains_is_passed_over() {
+        let mut plane = plane(vec![full_ring(ENTRIES, 1)]);
+        (0..70).for_each(|_| plane.poll());
+        // 24 descriptors in one look, none in the next six.
+        assert_eq!(unfit(&plane), [10]);
+        assert!(plane.has_skipped, "there is more to do");
+    }
+
+    #[test]
+    fn a_look_is_bounded_in_descriptors_and_every_port_has_its_turn() {
+        let mut plane = plane((0..8).map(|_| full_ring(ENTRIES, 1)).collect());
+        let mut before = 0;
+        for _ in 0..70 {
+            plane.poll();
+            let sum: u64 = unfit(&plane).iter().sum();
+            assert!(sum - before <= 2, "{} long chains in one look", sum - before);
+            before = sum;
+        }
+        assert!(unfit(&plane).iter().all(|unfit| *unfit >= 7), "{:?}", unfit(&plane));
+    }
+
+    #[test]
+    fn empty_descriptors_end_a_frame() {
+        let mut plane = plane(vec![full_ring(ENTRIES, 0)]);
+        (0..10).for_each(|_| plane.poll());
+        assert_eq!(unfit(&plane), [10]);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct ChainInfo {
     pub(super) head: u16,
     pub(super) bytes: u32,
     pub(super) count: usize,
-    /// It has more elements than fit.
+    /// It has more elements than fit, or an empty one.
     pub(super) is_cut: bool,
 }
 
@@ -124,7 +124,8 @@ impl Vring {
     }
 }
 
-/// Reads a chain into `elements`. Returns its bytes, its elements, and whether there are more than fit.
+/// Reads a chain into `elements`. Returns its bytes, its elements, and whether it is cut: it has more than
+/// fit, or an empty descriptor, at which the reader stops. No driver needs one, and a chain may have 65,535.
 #[inline]
 fn collect_elements(
     mut descriptors: impl Iterator<Item = Descriptor>,
@@ -132,7 +133,7 @@ fn collect_elements(
     elements: &mut [Element],
 ) -> Result<(u32, usize, bool), RingError> {
     let (mut bytes, mut count, mut goes_on) = (0u32, 0, true);
-    // At most one descriptor more than fits: a hostile table may have 65,535.
+    // At most one descriptor more than fits.
     for _ in 0..=elements.len() {
         let Some(descriptor) = descriptors.next() else {
             // A chain ends with a descriptor without VIRTQ_DESC_F_NEXT.
@@ -143,7 +144,7 @@ fn collect_elements(
         }
         goes_on = descriptor.has_next();
         if descriptor.len() == 0 {
-            continue;
+            return Ok((bytes, count, true));
         }
         bytes = bytes.saturating_add(descriptor.len());
         let Some(element) = elements.get_mut(count) else {
@@ -153,4 +154,32 @@ fn collect_elements(
         count += 1;
     }
     Ok((bytes, count, goes_on))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Descriptors of these lengths, in one chain. Counts in `read` how many were taken.
+    fn chain<'a>(
+        lengths: impl Iterator<Item = u32> + 'a,
+        read: &'a mut usize,
+    ) -> impl Iterator<Item = Descriptor> + 'a {
+        lengths.map(move |length| {
+            *read += 1;
+            Descriptor::new(0x1000, length, DESC_F_NEXT, 0)
+        })
+    }
+
+    #[test]
+    fn a_reader_stops_at_the_first_empty_descriptor_and_behind_the_last_element() {
+        for (lengths, most, wanted) in
+            [(vec![0; 65_535], 1, 0), (vec![1, 1, 0, 1], 3, 2), (vec![1; 99], 25, 24)]
+        {
+            let (mut read, mut elements) = (0, [Element::default(); 24]);
+            let chain = chain(lengths.into_iter(), &mut read);
+            let (_, count, is_cut) = collect_elements(chain, false, &mut elements).expect("no loop");
+            assert_eq!((count, is_cut, read), (wanted, true, most));
+        }
+    }
 }

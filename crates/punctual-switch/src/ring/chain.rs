@@ -48,6 +48,12 @@ impl Chain {
         self.frame_head.ethernet_header()
     }
 
+    /// Descriptors that were read for it, less an empty one or one too many.
+    #[inline]
+    pub(crate) fn descriptors(&self) -> u8 {
+        self.count
+    }
+
     #[inline]
     pub(super) fn elements(&self) -> &[Element] {
         match self.count {

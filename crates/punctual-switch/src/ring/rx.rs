@@ -24,6 +24,13 @@ const RX_BUFFERS_MAX: usize = 64;
 /// Elements of these buffers.
 const RX_ELEMENTS_MAX: usize = 128;
 
+/// Elements of any length at the beginning of a frame: drivers may put headers into buffers of their own.
+const SHORT_ELEMENTS_MAX: usize = 4;
+
+/// Bytes that the elements behind them have on average, at least: a receiver with shorter ones would take
+/// much more of a plane's time for each byte than others do.
+const ELEMENT_BYTES_MIN: u32 = 128;
+
 /// The result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -33,6 +40,12 @@ pub enum Delivery {
     NoBuffers,
     /// The driver did not accept the feature for such a frame.
     Offload,
+}
+
+/// Are these elements too short for the bytes that they hold?
+fn is_in_tiny_pieces(elements: usize, bytes: u32) -> bool {
+    let long = to_u32(elements.saturating_sub(SHORT_ELEMENTS_MAX));
+    bytes < long * ELEMENT_BYTES_MIN
 }
 
 #[derive(Debug)]
@@ -217,7 +230,8 @@ impl RxRing {
 
     /// Pops buffers for `wanted` bytes, of which the first may be popped already. Returns their number and
     /// that of their elements; `None` if there are not enough, or if the driver did not accept `MRG_RXBUF`
-    /// and one is not enough.
+    /// and one is not enough. Buffers in tiny pieces are an error: a frame that they cannot take would cost
+    /// the plane as much each time.
     fn pop_buffers(
         &mut self,
         mut first: Option<(u16, Element)>,
@@ -234,6 +248,13 @@ impl RxRing {
                     None => return Ok(None),
                 },
             };
+            let is_first = elements == 0;
+            elements += found.count;
+            room = room.saturating_add(found.bytes);
+            // A chain with an empty element is cut, too, and leaves room behind the others.
+            if found.is_cut && (is_first || elements < RX_ELEMENTS_MAX) || is_in_tiny_pieces(elements, room) {
+                return Err(RingError::SmallBuffers);
+            }
             if found.is_cut {
                 return Ok(None);
             }
@@ -241,8 +262,6 @@ impl RxRing {
                 return Err(RingError::BadChain);
             }
             *place = (found.head, found.bytes);
-            elements += found.count;
-            room = room.saturating_add(found.bytes);
             if room >= wanted {
                 return Ok(Some((buffer + 1, elements)));
             }
