@@ -11,6 +11,11 @@ pub enum RingError {
     BadChain,
     #[error("an address is outside of the VM's memory")]
     OutOfBounds,
+    #[error(
+        "pages of the VM's memory are missing: its file was shortened, or its file system is full; give \
+         /dev/shm more room, or use a memfd"
+    )]
+    MissingPages,
     /// A frame of any length would take too long to deliver.
     #[error("its receive buffers are too small, or in too many pieces")]
     SmallBuffers,
@@ -23,11 +28,12 @@ pub enum RingError {
 }
 
 impl RingError {
-    const ALL: [RingError; 6] = [
+    const ALL: [RingError; 7] = [
         RingError::BadLayout,
         RingError::AvailIndex,
         RingError::BadChain,
         RingError::OutOfBounds,
+        RingError::MissingPages,
         RingError::SmallBuffers,
         RingError::NotShared,
     ];

@@ -24,8 +24,8 @@
 //! # Trust
 //! Guest memory is never trusted: everything in it is read once, bounded and checked, and a broken ring costs
 //! only its own port. Files of a front-end are checked when they arrive, and a plane never waits for them
-//! (`sys/peer_event.rs`, [`memory`]). The front-end is trusted in one respect, not to shrink the files of its
-//! memory. QEMU seals them.
+//! (`sys/peer_event.rs`, [`memory`]). Memory whose pages are not there costs its port
+//! (`sys/fault.rs`).
 
 #![warn(clippy::cast_possible_truncation)]
 // Names of fields and variants say what they are; what they do not say is documented.

@@ -12,6 +12,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, Mmap
 use crate::error::RingError;
 use crate::narrow::{low_u64, to_usize};
 use crate::protocol::Region;
+use crate::sys::Watched;
 
 /// Why memory cannot be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +36,20 @@ pub enum Error {
 const MEMORY_FILE_SYSTEMS: [u64; 3] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6];
 
 /// A page of any other file comes from a disk, a network or a program (FUSE), and a plane that touches it
-/// would wait for them. A memfd is on tmpfs or hugetlbfs.
-fn check_file_system(file: &File) -> Result<(), Error> {
-    let kind = rustix::fs::fstatfs(file).map_err(|error| Error::Length(error.into()))?.f_type;
-    // The field's type depends on the machine.
-    let kind = kind as u64 & 0xffff_ffff;
-    if MEMORY_FILE_SYSTEMS.contains(&kind) { Ok(()) } else { Err(Error::FileSystem(kind)) }
+/// would wait for them. A memfd is on tmpfs or hugetlbfs. Returns the bytes of its pages.
+fn check_file_system(file: &File) -> Result<usize, Error> {
+    let system = rustix::fs::fstatfs(file).map_err(|error| Error::Length(error.into()))?;
+    // The types of these fields depend on the machine.
+    let kind = system.f_type as u64 & 0xffff_ffff;
+    let page_bytes = to_usize(system.f_bsize as u64);
+    let is_known = MEMORY_FILE_SYSTEMS.contains(&kind) && page_bytes.is_power_of_two();
+    if is_known { Ok(page_bytes) } else { Err(Error::FileSystem(kind)) }
 }
 
 #[derive(Debug)]
 pub struct Memory {
+    /// Dropped before the mappings.
+    watched: Vec<Watched>,
     pub(crate) guest: GuestMemoryMmap,
     maps: Vec<Mapped>,
     /// For each region: the front-end's address, the bytes, the guest address.
@@ -62,23 +67,23 @@ struct Mapped {
 impl Memory {
     pub fn map(regions: Vec<Region<OwnedFd>>) -> Result<Memory, Error> {
         let mut user_regions = Vec::new();
-        let mut mapped = Vec::new();
+        let (mut mapped, mut watched) = (Vec::new(), Vec::new());
         for region in regions {
             let file = File::from(region.file);
-            check_file_system(&file)?;
+            let page_bytes = check_file_system(&file)?;
+            // Before the length is read: the file may shrink until then. Not every file can be sealed.
+            let _ = rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK);
             let length = file.metadata().map_err(Error::Length)?.len();
             let end = region.offset.checked_add(region.bytes).ok_or(Error::Layout)?;
             if end > length || region.bytes == 0 {
                 return Err(Error::Short { expected: end, bytes: length });
             }
-            // A file that shrinks would kill this process by SIGBUS. QEMU seals its files; others may not
-            // allow it.
-            let _ = rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK);
             region.user_address.checked_add(region.bytes).ok_or(Error::Layout)?;
             user_regions.push((region.user_address, region.bytes, region.guest_address));
             let bytes = usize::try_from(region.bytes).map_err(|_| Error::Layout)?;
             let map = MmapRegion::from_file(FileOffset::new(file, region.offset), bytes)
                 .map_err(|error| Error::Map(std::io::Error::other(error.to_string())))?;
+            watched.push(Watched::new(map.as_ptr().addr(), bytes, page_bytes).map_err(Error::Map)?);
             let map = GuestRegionMmap::new(map, GuestAddress(region.guest_address));
             mapped.push(map.ok_or(Error::Layout)?);
         }
@@ -90,7 +95,12 @@ impl Memory {
         };
         let maps = mapped.iter().map(map).collect();
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| Error::Layout)?;
-        Ok(Memory { guest, maps, user_regions })
+        Ok(Memory { watched, guest, maps, user_regions })
+    }
+
+    /// Was a page of it not there? Then it is not all shared with the VM.
+    pub(crate) fn has_faulted(&self) -> bool {
+        self.watched.iter().any(Watched::has_faulted)
     }
 
     /// The mapping of a guest address, and the offset in it.

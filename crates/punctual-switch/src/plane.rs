@@ -49,13 +49,14 @@ use self::pending::PendingNotify;
 use self::step_times::{PublishTime, StepTimes};
 use crate::budget::{Meter, PlaneBudget};
 use crate::check::{Checker, Violation};
+use crate::error::RingError;
 use crate::limits::PORTS_MAX;
 use crate::mailbox::{Command, Mailbox};
 use crate::port_queue::PortQueue;
 use crate::ring::RxRing;
 use crate::shared::Shared;
 use crate::stats::{PlaneStats, PortStats};
-use crate::sys::{processor_time, timespec};
+use crate::sys::{faults, processor_time, timespec};
 use crate::vlan::{Filter, Vlan};
 
 /// Steps between two reads of the mailbox.
@@ -99,6 +100,8 @@ pub(crate) struct Plane<D> {
     rotation: usize,
     /// The last look passed over a port with a frame.
     has_skipped: bool,
+    /// [`faults`] when the plane last looked for their ports.
+    faults: u32,
     now: Instant,
     steps_since_clock: u32,
     pending: PendingNotify,
@@ -192,6 +195,7 @@ impl<D: Discipline> Plane<D> {
             served: Vec::with_capacity(PORTS_MAX),
             rotation: 0,
             has_skipped: false,
+            faults: faults(),
             now: Instant::ZERO,
             steps_since_clock: 0,
             pending: PendingNotify::new(),
@@ -226,6 +230,28 @@ impl<D: Discipline> Plane<D> {
                 Work::Done => self.idle(None),
             }
         }
+    }
+
+    /// Breaks the ports whose memory has missing pages.
+    #[cold]
+    fn break_faulted(&mut self) {
+        // Before the look: later faults are found by the next one.
+        self.faults = faults();
+        for port in 0..self.ports.len() {
+            if self.has_faulted(port) {
+                self.break_port(port, RingError::MissingPages);
+            }
+        }
+    }
+
+    /// Has a ring of this port memory with missing pages?
+    fn has_faulted(&self, port: usize) -> bool {
+        let of_rx = |rx: &Option<Box<RxRing>>| rx.as_ref().is_some_and(|rx| rx.has_faulted());
+        let in_rx = match self.rx_rings.get(port) {
+            Some(rx) => of_rx(rx),
+            None => self.shared.ports[port].rx.with(|rx| of_rx(rx)),
+        };
+        in_rx || self.ports[port].tx.as_ref().is_some_and(|tx| tx.has_faulted())
     }
 
     fn finish(mut self) -> Outcome {
@@ -265,7 +291,12 @@ impl<D: Discipline> Plane<D> {
             }
             self.poll();
             match self.discipline.next(self.now) {
-                Next::Process(step) => self.run_step(&step),
+                Next::Process(step) => {
+                    self.run_step(&step);
+                    if self.faults != faults() {
+                        self.break_faulted();
+                    }
+                }
                 Next::WaitUntil(until) => work = Work::DelayedUntil(until),
                 Next::Idle if self.has_skipped => {}
                 Next::Idle => work = Work::Done,

@@ -88,6 +88,10 @@ impl Rings for PortSession {
         if self.life().is_broken() {
             return Ok(());
         }
+        if config.memory.has_faulted() {
+            // The front-end connects again, and the memory is mapped again.
+            return Err(RingError::MissingPages);
+        }
         debug_assert!(self.started[queue].is_none(), "a session stops a ring before it starts it again");
         if queue == RX {
             self.shared.set_rx(self.port, Some(RxRing::new(&config)?));

@@ -34,6 +34,8 @@ pub struct Options {
     pub buffer_bytes: u32,
     /// The memory is shared, as with `share=on`.
     pub shared: bool,
+    /// The file of the memory can be sealed, as QEMU's.
+    pub sealable: bool,
     /// The front-end has lost the driver's features, as QEMU before 8.0 does (see [`crate::session`]). The
     /// rings are laid out as those of Linux for virtio 1.
     pub features_lost: bool,
@@ -48,6 +50,7 @@ impl Default for Options {
             features: features::OFFERED,
             buffer_bytes: 2048,
             shared: true,
+            sealable: true,
             features_lost: false,
             base_is_avail: false,
         }
@@ -96,7 +99,8 @@ impl FrontEnd {
         let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes, align)?;
         let (send, end) = Queue::new(end, options.entries, options.buffer_bytes, align)?;
         let bytes = to_usize(end);
-        let seals = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let mut seals = rustix::fs::MemfdFlags::CLOEXEC;
+        seals.set(rustix::fs::MemfdFlags::ALLOW_SEALING, options.sealable);
         let file = File::from(rustix::fs::memfd_create("front end", seals)?);
         file.set_len(end)?;
         let ranges = [(GuestAddress(0), bytes, Some(FileOffset::new(file, 0)))];
@@ -252,6 +256,13 @@ impl FrontEnd {
         let place = GuestAddress(self.queues[queue].used + 2);
         let used: u16 = self.memory.load(place, Ordering::Acquire).map_err(other)?;
         self.memory.store(used.wrapping_add(1), place, Ordering::Release).map_err(other)
+    }
+
+    /// Shortens the file of the memory to one page. No part of it may be touched any more.
+    pub fn shorten_memory(&self) -> io::Result<()> {
+        let region = vm_memory::GuestMemoryBackend::iter(&self.memory).next();
+        let file = region.and_then(|region| vm_memory::GuestMemoryRegion::file_offset(region).cloned());
+        file.ok_or_else(|| other("memory without a file"))?.file().set_len(driver::PAGE_BYTES)
     }
 
     pub fn memory(&self) -> &GuestMemoryMmap {

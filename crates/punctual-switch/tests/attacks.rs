@@ -146,3 +146,43 @@ fn a_switch_ends_although_a_plane_does_not() {
     assert_eq!(report.planes.len(), 1, "the other plane has counted");
     assert!((0..3).all(|port| !lab.socket(port).exists()), "no socket is left");
 }
+
+#[test]
+fn memory_that_can_be_sealed_does_not_shrink() {
+    let lab = Lab::new(Setting::plain("rtca", 1));
+    let vm = lab.vm(0, Options::default());
+    let refused = vm.shorten_memory().expect_err("sealed");
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+/// The receiver's memory shrinks, and the sender's.
+#[test]
+fn memory_that_shrinks_under_traffic_costs_its_port_only() {
+    for (setting, sends) in
+        [(Setting::plain("rtca", 3), false), (in_two_planes(), false), (in_two_planes(), true)]
+    {
+        let mut lab = Lab::new(setting);
+        let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+        let mut c = lab.vm(2, Options { sealable: false, ..Options::default() });
+        assert!(a.send(&frame(0, 2, 1)).expect("sent"));
+        expect(&mut c, &frame(0, 2, 1));
+        if sends {
+            // The kick may come before the memory shrinks, or after.
+            assert!(c.send(&frame(2, 0, 1)).expect("sent"));
+        }
+        c.shorten_memory().expect("shortened");
+        c.kick(TX);
+        for number in 2..4 {
+            assert!(a.send(&frame(0, 2, number)).expect("sent"));
+        }
+        let event = lab.wait(2, |event| matches!(event, Event::Broken(_)));
+        assert_eq!(event, Event::Broken(punctual_switch::RingError::MissingPages));
+        exchange(&mut a, &mut b, 50);
+        c.disconnect();
+        lab.wait(2, |event| matches!(event, Event::Disconnected(None)));
+        let mut c = lab.vm(2, Options::default());
+        assert!(a.send(&frame(0, 2, 9)).expect("sent"));
+        expect(&mut c, &frame(0, 2, 9));
+        lab.stop();
+    }
+}

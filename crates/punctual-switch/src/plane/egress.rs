@@ -212,6 +212,8 @@ impl<D: Discipline> Plane<D> {
     /// Puts a port with a broken ring out of service until its driver resets it.
     #[cold]
     pub(super) fn break_port(&mut self, port: usize, error: RingError) {
+        // Zeros instead of the ring's content look like any error.
+        let error = if self.has_faulted(port) { RingError::MissingPages } else { error };
         if let Some(err) = self.ports[port].tx.as_ref().and_then(|ring| ring.err.as_ref()) {
             signal_peer(err);
         }

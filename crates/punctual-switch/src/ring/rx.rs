@@ -101,6 +101,12 @@ impl RxRing {
             // The buffers that were popped for it stay available.
             self.ring.queue.set_next_avail(start);
         }
+        let done = match done {
+            Err(DeliverError::Receiver(_)) if self.has_faulted() => {
+                Err(DeliverError::Receiver(RingError::MissingPages))
+            }
+            done => done,
+        };
         // The ring restarts at its used index, so no buffer may be popped and not used.
         debug_assert!(
             self.ring.queue.next_avail() == self.ring.used_idx.0
@@ -203,6 +209,11 @@ impl RxRing {
         copy(from, to, frame_bytes)?;
         self.push_used_buffers(buffers, wanted).map_err(DeliverError::Receiver)?;
         Ok(Delivery::Delivered { buffers: to_u16(buffers) })
+    }
+
+    /// Is a part of its VM's memory missing?
+    pub(crate) fn has_faulted(&self) -> bool {
+        self.ring.memory.has_faulted()
     }
 
     /// Publishes the used index.

@@ -105,6 +105,11 @@ impl TxRing {
         Ok(())
     }
 
+    /// Is a part of its VM's memory missing?
+    pub(crate) fn has_faulted(&self) -> bool {
+        self.ring.memory.has_faulted()
+    }
+
     /// Publishes the used index.
     #[inline]
     pub(crate) fn publish(&mut self) -> Result<(), RingError> {

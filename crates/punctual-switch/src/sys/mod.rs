@@ -1,5 +1,6 @@
 //! Event descriptors and clocks of the kernel. The submodules have the only `unsafe` of this crate.
 
+mod fault;
 mod peer_event;
 
 use std::io;
@@ -9,6 +10,7 @@ use punctual_sched::Duration;
 use rustix::event::{EventfdFlags, eventfd as new_eventfd};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+pub(crate) use self::fault::{Watched, faults};
 pub(crate) use self::peer_event::{accept_eventfd, prepare_signals, signal_peer};
 
 /// A non-blocking eventfd.
