@@ -17,19 +17,21 @@ use punctual_model::results::{PlaneResult, PortResult, SwitchResult};
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
 use punctual_switch::wire::{Device, VnetHeader};
-use punctual_switch::{Config, End, Event, Notice, Port, Switch};
+use punctual_switch::{Config, End, Event, Port, Switch};
 use punctual_vm::qemu::SwitchPort;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::config::{DefaultBackend, RunConfig};
 use crate::error::{ServeError, with_source};
-use crate::events::{self, Events, Relay};
+use crate::events::{self, EventQueue, Events, Relay};
 use crate::planes::{Member, Placement, PlaneOverrides, Planes};
 use crate::run::{Interface, OutsideHost, OutsideSocket};
 use crate::status::{PlaneStatus, PortStatus};
 use crate::switch::control::{self, Client};
-use crate::switch::{Lines, addresses, raise_limit_of_descriptors, report_left_behind, result};
+use crate::switch::{
+    Lines, addresses, raise_limit_of_descriptors, relay, report_left_behind, report_notice, result,
+};
 use crate::uplink::{self, Uplink};
 
 /// How often a switch is asked what it has counted.
@@ -45,7 +47,7 @@ pub(crate) struct LiveNetwork<'a> {
     start: Instant,
     observer: Observer,
     relay: Relay,
-    events: Events,
+    queue: EventQueue,
     /// The switch sees no end of hosts outside before its own.
     _outside: Vec<OwnedFd>,
 }
@@ -402,11 +404,13 @@ impl<'a> LiveNetwork<'a> {
         };
         let started = Switch::start(config).map_err(|error| ServeError::Refused(with_source(&error)))?;
         let (switch, notices) = started;
-        let (events, events_of_end) = (events.clone(), events.clone());
-        let relay = Relay::start(notices, move |Notice { port, event }| {
+        let queue = EventQueue::start(events.clone())
+            .map_err(|error| ServeError::Refused(format!("no thread for events: {error}")))?;
+        let events = queue.events();
+        let relay = relay(notices, move |notice, more| {
             use Event::{Assumed, Broken, Disconnected, Unaccepted};
-            if let Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_) = event {
-                events(events::Event::Port { port: names[port].clone(), event });
+            if let Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_) = notice.event {
+                report_notice(&names[notice.port], notice, more, &events);
             }
         });
         let switch = Arc::new(switch);
@@ -424,7 +428,7 @@ impl<'a> LiveNetwork<'a> {
             start: Instant::now(),
             observer,
             relay,
-            events: events_of_end,
+            queue,
             _outside: outside,
         })
     }
@@ -447,7 +451,7 @@ impl<'a> LiveNetwork<'a> {
             }
             Err(switch) => switch.count(),
         };
-        report_left_behind(&report, &self.events);
+        report_left_behind(&report, &self.queue.events());
         let result = result(self.network, &self.lines, &report);
         let violation = report.checked.into_iter().find_map(Result::err);
         Ended { result, elapsed, violation: violation.map(|violation| violation.to_string()) }

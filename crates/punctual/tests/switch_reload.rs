@@ -158,6 +158,39 @@ fn traffic(a: &mut FrontEnd, b: &mut FrontEnd, end: &AtomicBool) -> u64 {
     came
 }
 
+/// Standard error is a full pipe that nobody reads, as that of a stopped terminal.
+#[test]
+fn a_standard_error_that_nobody_reads_stops_neither_control_nor_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("host.toml"), host(&TWO, "")).expect("written");
+    let (_read, full) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&full, true).expect("set");
+    while rustix::io::write(&full, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).expect("set");
+    let mut command = punctual(folder.path(), &["--sockets", "."]);
+    let child = Killed(command.stdout(Stdio::null()).stderr(full).spawn().expect("it runs"));
+    let mut switch = Switch { child, folder };
+    let end = Instant::now() + LIMIT;
+    while !switch.path(".control").exists() {
+        assert!(Instant::now() < end, "the switch starts");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Each connection is a line that waits for a reader.
+    let (mut first, mut second) = (switch.vm("first"), switch.vm("second"));
+    for number in 0..5 {
+        send(&mut first, &of(1, 2, number));
+        expect(&mut second, &of(1, 2, number));
+        drop(first);
+        first = switch.vm("first");
+    }
+    assert_eq!(switch.becomes(&host(&THREE, ""), &[]), ["added new"]);
+    let start = Instant::now();
+    let pid = Pid::from_child(&switch.child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    switch.child.0.wait().expect("an end");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
 const TWO: [(&str, u32); 2] = [("first", 1), ("second", 2)];
 const THREE: [(&str, u32); 3] = [("new", 1), ("first", 1), ("second", 2)];
 

@@ -10,6 +10,7 @@ mod result;
 mod served;
 pub mod watch;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
@@ -21,7 +22,7 @@ use punctual_switch::{Config, Notice, Port, Report, Switch};
 use rustix::process::{Resource, Rlimit};
 
 use crate::error::{ServeError, with_source};
-use crate::events::{Event, Events, Relay};
+use crate::events::{Event, EventQueue, Events, PortLimit, Relay};
 use crate::planes::{Placement, PlaneOverrides, Planes};
 use crate::uplink::{self, Uplink};
 use control::{Asked, Control};
@@ -57,6 +58,7 @@ pub struct Service {
     control: Control,
     directory: Directory,
     events: Events,
+    queue: EventQueue,
 }
 
 /// What a switch counted, when it has ended.
@@ -69,7 +71,8 @@ pub struct Ended {
 
 /// What happens while the switch works.
 enum Message {
-    Notice(Notice),
+    /// A notice, and how many of its port before it are not reported.
+    Notice(Notice, u64),
     Asked(Box<Asked>),
     Stop,
 }
@@ -86,6 +89,9 @@ impl Service {
         events: Events,
     ) -> Result<Service, ServeError> {
         raise_limit_of_descriptors();
+        let no_thread = |error| ServeError::Refused(format!("no thread for events: {error}"));
+        let queue = EventQueue::start(events).map_err(no_thread)?;
+        let events = queue.events();
         let directory = Directory::prepare(config.sockets, config.group, network)?;
         let uplinks = uplink::parse_all(config.uplinks, &network.name)?;
         let planes = planes(config, network, &uplinks);
@@ -114,7 +120,8 @@ impl Service {
         let control = control.map_err(|error| ServeError::Refused(format!("no control socket: {error}")))?;
         let ports = wanted.into_iter().zip(lines).collect();
         let served = Served::new(switch, network.clone(), planes, directory.clone(), ports, events.clone());
-        Ok(Service { served, notices, messages, receiver, control, directory, events })
+        queue.flush();
+        Ok(Service { served, notices, messages, receiver, control, directory, events, queue })
     }
 
     /// How QEMU or libvirt connects VMs to its ports.
@@ -131,11 +138,11 @@ impl Service {
     /// Reports what happens to ports and answers clients, for `duration` or until it is stopped. Then removes
     /// the sockets.
     pub fn serve(self, duration: Option<Duration>) -> Ended {
-        let Service { mut served, notices, messages, receiver, control, directory, events } = self;
+        let Service { mut served, notices, messages, receiver, control, directory, events, queue } = self;
         let start = Instant::now();
-        let relay = Relay::start(notices, move |notice| {
+        let relay = relay(notices, move |notice, more| {
             // The service may be gone.
-            let _ = messages.send(Message::Notice(notice));
+            let _ = messages.send(Message::Notice(notice, more));
         });
         let end = duration.map(|time| start + std::time::Duration::from_nanos(time.as_ns()));
         loop {
@@ -144,8 +151,8 @@ impl Service {
                 None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match message {
-                Ok(Message::Notice(Notice { port, event })) => {
-                    events(Event::Port { port: served.name(port).to_owned(), event });
+                Ok(Message::Notice(notice, more)) => {
+                    report_notice(served.name(notice.port), notice, more, &events)
                 }
                 Ok(Message::Asked(asked)) => {
                     let (request, answer) = *asked;
@@ -161,13 +168,15 @@ impl Service {
         report_left_behind(&report, &events);
         // What happened just before the end.
         for message in receiver.try_iter() {
-            if let Message::Notice(Notice { port, event }) = message {
-                events(Event::Port { port: names[port].clone(), event });
+            if let Message::Notice(notice, more) = message {
+                report_notice(&names[notice.port], notice, more, &events);
             }
         }
         let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
         drop(control);
         directory.remove();
+        // The last events.
+        drop(queue);
         Ended { network, lines, report, elapsed }
     }
 }
@@ -175,6 +184,26 @@ impl Service {
 /// Reports the threads that did not end with their switch.
 pub(crate) fn report_left_behind(report: &Report, events: &Events) {
     report.left_behind.iter().for_each(|thread| events(Event::LeftBehind { thread: thread.clone() }));
+}
+
+/// Passes notices on, not too many of a port, with the number of those before that it left out.
+pub(crate) fn relay(notices: Receiver<Notice>, mut to: impl FnMut(Notice, u64) + Send + 'static) -> Relay {
+    let mut limits = BTreeMap::new();
+    Relay::start(notices, move |notice: Notice| {
+        let now = Instant::now();
+        let limit = limits.entry(notice.port).or_insert_with(|| PortLimit::new(now));
+        if let Some(more) = limit.admit(now) {
+            to(notice, more);
+        }
+    })
+}
+
+pub(crate) fn report_notice(port: &str, notice: Notice, more: u64, events: &Events) {
+    let port = port.to_owned();
+    if more > 0 {
+        events(Event::More { port: port.clone(), count: more });
+    }
+    events(Event::Port { port, event: notice.event });
 }
 
 /// Raises RLIMIT_NOFILE to the hard limit: each VM needs about ten file descriptors, and the usual limit of a

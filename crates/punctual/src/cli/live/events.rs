@@ -39,6 +39,8 @@ fn print(event: &Event, steps: &Steps, ui: &Ui) {
         Event::Port { port, event } => print_port(port, event, ui),
         Event::Sockets { domain, event } => print_sockets(domain, event, ui),
         Event::Misplaced(text) => ui.warn(text),
+        Event::More { port, count } => eprintln!("{}: {count} more events", printable(port)),
+        Event::Unread { count } => ui.warn(&format!("{count} events were not printed in time")),
         Event::LeftBehind { thread } => ui.warn(&format!(
             "the thread `{}` did not end and is left behind: a front-end or an uplink holds it in the kernel",
             printable(thread)
