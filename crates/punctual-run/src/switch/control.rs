@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual_enforce::journal;
 use punctual_model::results::SwitchResult;
@@ -21,10 +21,13 @@ use crate::planes::Member;
 /// The socket's name. That of no VM begins with a dot.
 const NAME: &str = ".control";
 
-/// A request or an answer is no longer.
-const LINE_BYTES_MAX: u64 = 64 << 20;
+/// A request, with its host file, is no longer.
+const REQUEST_BYTES_MAX: u64 = 4 << 20;
 
-/// A client says what it wants within this.
+/// An answer is no longer.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// A client sends its whole request within this, and takes each part of its answer.
 const CLIENT_LIMIT: Duration = Duration::from_secs(5);
 
 /// An answer takes no longer: a change waits for planes, some seconds for each at worst.
@@ -123,7 +126,7 @@ impl Control {
             loop {
                 match accepts.accept() {
                     // A client that is not heard out has itself to blame.
-                    Ok((client, _)) => drop(serve(client, &asked)),
+                    Ok((client, _)) => drop(serve(client, &asked, CLIENT_LIMIT)),
                     // The listener was shut down.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
                     // No descriptors or no memory now, or the client gave up.
@@ -169,12 +172,11 @@ pub fn folder(network: &str) -> String {
     format!("switch-{network}")
 }
 
-/// Hears a client out, and answers.
-fn serve(mut client: UnixStream, asked: &dyn Fn(Asked)) -> io::Result<()> {
+/// Reads a client's request, within `limit`, and answers.
+fn serve(mut client: UnixStream, asked: &dyn Fn(Asked), limit: Duration) -> io::Result<()> {
     check_peer(&client)?;
-    client.set_read_timeout(Some(CLIENT_LIMIT))?;
     client.set_write_timeout(Some(CLIENT_LIMIT))?;
-    let answer = match read(&client) {
+    let answer = match read(&client, limit, REQUEST_BYTES_MAX) {
         Ok(request) => {
             let (answer, answered) = channel();
             asked((request, answer));
@@ -200,9 +202,28 @@ fn check_peer(stream: &UnixStream) -> io::Result<i32> {
     }
 }
 
-fn read<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
+/// A stream that is read until then, however little arrives at once.
+struct ReadUntil<'a> {
+    stream: &'a UnixStream,
+    end: Instant,
+}
+
+impl Read for ReadUntil<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
+}
+
+/// Reads a line within `limit`.
+fn read<T: for<'a> Deserialize<'a>>(stream: &UnixStream, limit: Duration, bytes_max: u64) -> io::Result<T> {
     let mut line = String::new();
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    let stream = ReadUntil { stream, end: Instant::now() + limit };
+    BufReader::new(stream.take(bytes_max)).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
 }
 
@@ -260,9 +281,8 @@ impl Client {
         let mut stream = UnixStream::connect(&self.path)?;
         check_peer(&stream)?;
         stream.set_write_timeout(Some(CLIENT_LIMIT))?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         write(&mut stream, request)?;
-        read(&stream)
+        read(&stream, ANSWER_LIMIT, ANSWER_BYTES_MAX)
     }
 
     /// What it has counted; `None` when it does not say.
@@ -270,6 +290,33 @@ impl Client {
         match self.ask(&Request::Count) {
             Ok(Answer::Counted(counted)) => Some(*counted),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that sends a byte at a time, and one that sends no end of a line.
+    #[test]
+    fn a_client_has_its_time_for_the_whole_request_and_no_more_room() {
+        for (piece, pause) in [(1, Duration::from_millis(5)), (1 << 16, Duration::ZERO)] {
+            let (client, served) = UnixStream::pair().expect("a pair");
+            let mut sender = client.try_clone().expect("a descriptor");
+            let sending = std::thread::spawn(move || {
+                // Until the switch has hung up.
+                while sender.write_all(&vec![b'x'; piece]).is_ok() {
+                    std::thread::sleep(pause);
+                }
+            });
+            let start = Instant::now();
+            let asked = |_: Asked| panic!("no request came");
+            serve(served, &asked, Duration::from_millis(100)).expect("answered");
+            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+            let answer = read(&client, Duration::from_secs(2), ANSWER_BYTES_MAX).expect("an answer");
+            assert!(matches!(&answer, Answer::Refused(why) if why.starts_with("no request")), "{answer:?}");
+            sending.join().expect("ended");
         }
     }
 }
