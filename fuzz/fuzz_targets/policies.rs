@@ -10,7 +10,9 @@
 #![no_main]
 
 use punctual_testkit::driver::CPUS_MAX;
-use punctual_testkit::events::{Event, affinity, half_ms, options, play, play_in_turns};
+use punctual_testkit::events::{
+    Event, affinity, half_ms, options, play, play_in_turns, play_in_vm_servers,
+};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_sched::registry::{self, OptionValue, Options, ParamKind, PolicyInfo};
@@ -88,6 +90,9 @@ fn params(u: &mut Unstructured) -> arbitrary::Result<UnitParams> {
         3 => (Some(budget), Some(Duration::ZERO)),
         _ => (Some(budget), Some(budget + longer)),
     };
+    let vm = if u.arbitrary()? { Some(u.int_in_range(0..=2)?) } else { None };
+    let shares_budget: bool = u.arbitrary()?;
+    let affinity = if u.arbitrary()? { Some(affinity(u32::from(u.arbitrary::<u8>()?))) } else { None };
     Ok(UnitParams {
         budget,
         period,
@@ -98,8 +103,10 @@ fn params(u: &mut Unstructured) -> arbitrary::Result<UnitParams> {
         extratime: u.arbitrary()?,
         // Policies never hear of best-effort units (`punctual_sched::background`).
         best_effort: false,
-        vm: if u.arbitrary()? { Some(u.int_in_range(0..=2)?) } else { None },
-        affinity: if u.arbitrary()? { Some(affinity(u32::from(u.arbitrary::<u8>()?))) } else { None },
+        vm,
+        shares_budget,
+        // vCPUs that share a budget have one affinity, that of the first.
+        affinity: affinity.filter(|_| vm.is_none() || !shares_budget),
     })
 }
 
@@ -161,4 +168,5 @@ fn add_work(u: &mut Unstructured, events: &mut Vec<Event>, units: u16, in_us: u6
 fuzz_target!(|input: Input| {
     play(input.info, input.cpus, &input.options, &input.events, INSTANTS_MAX);
     play_in_turns(input.info, input.cpus, &input.options, &input.events, INSTANTS_MAX);
+    play_in_vm_servers(input.info, input.cpus, &input.options, &input.events, INSTANTS_MAX);
 });
