@@ -31,6 +31,7 @@
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod call;
+mod claims;
 mod ivshmem;
 pub mod layout;
 pub mod memory;

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType};
 
 use crate::call::{Call, Op, Response, options};
+use crate::claims::{Bound, Claim, Owner};
 use crate::layout;
 use crate::memory::Shared;
 use crate::queue::{HostQueues, Words};
@@ -64,6 +65,15 @@ const READ_ONLY: [(i32, i32); 5] = [
     (libc::IPPROTO_IPV6, libc::IPV6_MTU),
 ];
 
+/// Options with which Linux lets sockets of one user share a port.
+const SHARING: u32 = options::REUSE_ADDRESS | options::REUSE_PORT;
+
+/// Sets those options on a socket.
+fn share(fd: &OwnedFd, bits: u32) -> Result<(), Errno> {
+    net::sockopt::set_socket_reuseaddr(fd, bits & options::REUSE_ADDRESS != 0)?;
+    net::sockopt::set_socket_reuseport(fd, bits & options::REUSE_PORT != 0)
+}
+
 /// Peers that wrote to a datagram socket, which it may answer without a rule.
 #[derive(Debug, Default)]
 struct Peers {
@@ -91,9 +101,12 @@ struct Socket {
     fd: OwnedFd,
     protocol: Protocol,
     is_ipv6: bool,
-    /// Bits of [`options`] that are set on `fd`.
+    /// Bits of [`options`] that the guest has set. Those about sharing a port are set on `fd` once it has a
+    /// claim: no port that Linux chooses is one of another VM.
     options: u32,
     is_bound: bool,
+    /// The address that it was bound to.
+    claim: Option<Claim>,
     /// `epoll` watches for output.
     wants_output: bool,
     /// Tells this socket from earlier ones of the same number.
@@ -107,6 +120,7 @@ struct Socket {
 #[derive(Debug)]
 pub struct Table {
     policy: Sockets,
+    owner: Owner,
     epoll: Arc<OwnedFd>,
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
@@ -161,6 +175,7 @@ impl Table {
         let sockets = (0..count).map(|_| None).collect();
         Table {
             policy,
+            owner: Owner::new(),
             epoll,
             sockets,
             free: (0..count).rev().collect(),
@@ -335,6 +350,7 @@ impl Table {
             is_ipv6,
             options,
             is_bound: false,
+            claim: None,
             wants_output: false,
             generation: self.generation,
             notified: None,
@@ -367,11 +383,8 @@ impl Table {
         if changed == 0 {
             return Ok(());
         }
-        if changed & options::REUSE_ADDRESS != 0 {
-            net::sockopt::set_socket_reuseaddr(fd, is_on(options::REUSE_ADDRESS))?;
-        }
-        if changed & options::REUSE_PORT != 0 {
-            net::sockopt::set_socket_reuseport(fd, is_on(options::REUSE_PORT))?;
+        if changed & SHARING != 0 && socket.claim.is_some() {
+            share(fd, call.options)?;
         }
         if changed & options::KEEP_ALIVE != 0 {
             net::sockopt::set_socket_keepalive(fd, is_on(options::KEEP_ALIVE))?;
@@ -409,10 +422,38 @@ impl Table {
             return Err(Errno::AFNOSUPPORT);
         }
         self.may_bind(socket, address)?;
+        if address.port() == 0 {
+            return self.bind_anywhere(call.socket, address);
+        }
+        let claim = self.claim(socket, address)?.ok_or(Errno::ADDRINUSE)?;
+        share(&socket.fd, socket.options)?;
+        if let Err(error) = net::bind(&socket.fd, &address) {
+            share(&socket.fd, 0)?;
+            return Err(error);
+        }
         let socket = self.get_mut(call.socket)?;
-        net::bind(&socket.fd, &address)?;
-        socket.is_bound = true;
+        (socket.is_bound, socket.claim) = (true, Some(claim));
         Ok(Response::default())
+    }
+
+    /// Binds to a port that Linux chooses, which is free for everybody. Later the VM may share it.
+    fn bind_anywhere(&mut self, id: u32, address: SocketAddr) -> CallResult {
+        let socket = self.get(id)?;
+        net::bind(&socket.fd, &address)?;
+        let claim = self.claim(socket, inet_address(net::getsockname(&socket.fd)?)?)?;
+        if claim.is_some() {
+            share(&socket.fd, socket.options)?;
+        }
+        let socket = self.get_mut(id)?;
+        (socket.is_bound, socket.claim) = (true, claim);
+        Ok(Response::default())
+    }
+
+    /// Claims an address for a socket; `None` if another VM has it.
+    fn claim(&self, socket: &Socket, address: SocketAddr) -> Result<Option<Claim>, Errno> {
+        let is_ipv6_only = socket.is_ipv6 && net::sockopt::ipv6_v6only(&socket.fd)?;
+        let bound = Bound { address, is_ipv6_only };
+        Ok(Claim::new(self.owner, self.policy.netns.as_deref(), socket.protocol, bound))
     }
 
     fn listen(&self, call: &Call) -> CallResult {

@@ -370,6 +370,35 @@ fn sockets_that_reuse_a_port_share_it() {
     assert_eq!(code(bind(&mut lab, port, 0)), libc::EADDRINUSE);
 }
 
+/// All servers are one user to Linux, which would let both have it.
+#[test]
+fn a_port_of_one_vm_is_no_other_ones_whatever_options_they_set() {
+    let (mut first, mut second) = (lab(), lab());
+    let bind = |lab: &mut Lab, kind, port, set| {
+        let socket = lab.guest.socket(kind).expect("a socket");
+        let bound = lab.guest.simple(Op::Bind, socket, |call| {
+            (call.address, call.options) = (Some(loopback(port)), set);
+        });
+        let name = |lab: &mut Lab| {
+            let name = lab.guest.simple(Op::Name, socket, |call| call.options = set).expect("a name");
+            name.address.expect("an address").port()
+        };
+        bound.map(|_| (socket, name(lab)))
+    };
+    let both = options::REUSE_PORT | options::REUSE_ADDRESS;
+    for kind in [DATAGRAM, STREAM] {
+        for set in [options::REUSE_PORT, options::REUSE_ADDRESS, both] {
+            let (socket, port) = bind(&mut first, kind, 0, set).expect("bound");
+            assert_eq!(code(bind(&mut second, kind, port, set)), libc::EADDRINUSE, "{kind} {set}");
+            let again = bind(&mut first, kind, port, set).expect("its own").0;
+            for socket in [socket, again] {
+                first.guest.simple(Op::Close, socket, |call| call.options = set).expect("closed");
+            }
+            assert_eq!(bind(&mut second, kind, port, set).expect("it is free").1, port);
+        }
+    }
+}
+
 #[test]
 fn a_lingering_close_does_not_block_the_server() {
     let mut lab = lab();
