@@ -203,6 +203,8 @@ impl Contract {
         other != unit
             && own.params.vm.is_some()
             && waits.params.vm == own.params.vm
+            // Those that share a budget are one unit, which takes no turns with the others.
+            && waits.params.shares_budget == own.params.shares_budget
             && waits.params.best_effort == own.params.best_effort
             && (state.awake && state.on.is_none())
             && waits.params.affinity.as_ref().is_none_or(|set| set.contains(cpu))
@@ -221,7 +223,9 @@ impl Contract {
 
     /// `cpu` goes on with the unit: no other vCPU of its VM has waited for longer than their turns take.
     fn check_turns(&self, inside: &dyn Policy, cpu: CpuId, unit: UnitId) {
-        let vm = |unit: UnitId| self.vcpu(unit).and_then(|vcpu| vcpu.params.vm);
+        let vm = |unit: UnitId| {
+            self.vcpu(unit).and_then(|vcpu| Some((vcpu.params.vm?, vcpu.params.shares_budget)))
+        };
         let vcpus = self.units().filter(|other| vm(*other) == vm(unit)).count() as u64;
         for other in self.units().filter(|other| self.waits_beside(unit, cpu, *other)) {
             let waited = self.vcpu(other).map_or(Duration::ZERO, |vcpu| vcpu.waited);

@@ -66,11 +66,12 @@ fn play_in_turns(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event
     events::play_in_turns(info, cpus, &options(info, choice), events, INSTANTS_MAX)
 }
 
-/// The same, while the vCPUs of one VM share a budget, and so the processors that they may run on.
+/// The same, while vCPUs of one VM share a budget, and so the processors that they may run on; some do not.
 fn play_in_vm_servers(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event]) -> Option<Vec<Span>> {
     let share = |params: &UnitParams| {
-        let affinity = params.affinity.clone().filter(|_| params.vm.is_none());
-        UnitParams { shares_budget: true, affinity, ..params.clone() }
+        let shares_budget = params.weight.is_none_or(|weight| weight % 4 > 0);
+        let affinity = params.affinity.clone().filter(|_| params.vm.is_none() || !shares_budget);
+        UnitParams { shares_budget, affinity, ..params.clone() }
     };
     let share = |event: &Event| match event {
         Event::Insert(params) => Event::Insert(share(params)),
