@@ -113,6 +113,38 @@ fn a_segment_of_64_kib_crosses_as_one_with_its_header() {
     assert_eq!((drops.offload, drops.destination_ring), (1, 1));
 }
 
+/// virtio 1.2, section 5.1.6.2.1; a tap of Linux refuses the same.
+#[test]
+fn a_header_that_does_not_fit_its_frame_does_not_reach_the_receiver() {
+    let mut lab = Lab::new(Setting::plain("rtca", 2));
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    let sent = testing::frame(address(1), address(0), 9, 900);
+    let with = |at: usize, value: u16| {
+        let mut header = SEGMENT;
+        header[at..at + 2].copy_from_slice(&value.to_le_bytes());
+        header
+    };
+    let without_checksum = [0, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0];
+    let (hdr_len, gso_size, csum_start) = (2, 4, 6);
+    let last = u16::try_from(sent.len() - 18).expect("short");
+    let lies = [
+        with(hdr_len, 65_535),
+        with(gso_size, 0),
+        with(csum_start, 65_535),
+        with(csum_start, last + 1),
+        without_checksum,
+    ];
+    for lie in lies {
+        assert!(a.send_with(lie, &sent, 4096).expect("sent"));
+    }
+    for truth in [with(csum_start, last), SEGMENT] {
+        assert!(a.send_with(truth, &sent, 4096).expect("sent"));
+        let received = b.receive_within(LONG).expect("whole").expect("a frame");
+        assert_eq!(received.header[..10], truth[..10], "the lies are not before it");
+    }
+    assert_eq!(lab.stop().ports[0].drops.malformed, lies.len() as u64);
+}
+
 #[test]
 fn an_indirect_table_is_read() {
     let lab = Lab::new(Setting::plain("netback", 2));

@@ -73,7 +73,8 @@ impl TxRing {
         } else {
             chain.frame_head = self.read_head(chain)?;
         }
-        Ok(Popped::Frame { bytes: bytes - to_u32(self.header_bytes) })
+        let bytes = bytes - to_u32(self.header_bytes);
+        Ok(if chain.frame_head.is_consistent(bytes) { Popped::Frame { bytes } } else { Popped::Malformed })
     }
 
     /// Reads virtio-net header, addresses and type, however they are laid out.
