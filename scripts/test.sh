@@ -47,8 +47,6 @@ runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
 machine='punctual(-(doctor|enforce|linux|run|service|sockets|switch|vm|xen-run)/.*|/(live.*|switch_reload))'
 tests=(env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" cargo test --workspace --all-features
     --locked --quiet --no-fail-fast)
-# Checks that start nothing but programs of their own.
-meanwhile_checks=(check-ansible check-perfetto check-simso)
 # Meanwhile, what needs no second processor has what these tests leave of processor 0: anything else that
 # wants it has it at once (SCHED_IDLE), and real-time threads run on processor 1 alone.
 {
@@ -56,7 +54,6 @@ meanwhile_checks=(check-ansible check-perfetto check-simso)
     step_beside "building check-fuzz" scripts/check-fuzz.sh --build
     step_beside documentation env RUSTDOCFLAGS="-D warnings" \
         cargo doc --workspace --all-features --no-deps --locked --quiet
-    for check in "${meanwhile_checks[@]}"; do step_beside "$check" "scripts/$check.sh"; done
 } &
 meanwhile=$!
 PROGRAMS=$machine LIMIT_S=2400 step "tests of the machine" "${tests[@]}" --tests
@@ -68,8 +65,8 @@ pure=$!
 step_beside check-report scripts/check-report.sh &
 browser=$!
 for check in scripts/check-*.sh; do
-    case " check-fuzz check-report ${meanwhile_checks[*]} " in
-        *" $(basename "$check" .sh) "*) ;;
+    case $check in
+        */check-fuzz.sh | */check-report.sh) ;;
         *) step_beside "$(basename "$check" .sh)" "$check" ;;
     esac
 done
