@@ -40,7 +40,7 @@ impl Measures {
         Self::names(pattern).iter().map(|name| self.get(name)).collect()
     }
 
-    /// The names that `pattern` stands for, in the order of [`Measures::matching`].
+    /// The names that `pattern` matches, in the order of [`Measures::matching`].
     pub fn names(pattern: &str) -> Vec<String> {
         expand(pattern)
     }
