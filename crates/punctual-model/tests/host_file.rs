@@ -562,13 +562,13 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
     // Not RTDS: it refuses the small budgets of some generated tasks.
     let guests = prop::sample::select(vec!["deferrable", "sporadic", "edf", "round-robin", "fixed-priority"]);
     let guest = (guests, arbitrary_recipe(), prop::collection::vec(arbitrary_task(), 0..4));
-    let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), any::<bool>(), any::<bool>());
+    let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), 0..3, any::<bool>());
     (prop::collection::vec(domain, 0..5), policies, any::<u32>()).prop_map(|(domains, policy, seed)| {
         let mut text = format!(
             "name = \"q\\\"\\\\ü\"\nseed = {seed}\n[machine]\nprocessors = 4\n[pool.p]\n\
              processors = [1, 3]\npolicy = '{policy}'\n"
         );
-        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, single, copied)) in
+        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, budgets, copied)) in
             domains.into_iter().enumerate()
         {
             text += &format!("[domain.d{i}]\n{unit}vcpus = {vcpus}\nguest = '{guest}'\n{generate}");
@@ -577,9 +577,11 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
             } else {
                 text += &live;
             }
-            if single {
-                text += "vcpu.0 = { weight = 77, budget = '1ms' }\n";
-            }
+            text += match budgets {
+                0 => "",
+                1 => "vcpu.0 = { weight = 77, budget = '1ms' }\n",
+                _ => "budget_of = 'vm'\n",
+            };
             for (j, task) in tasks.iter().enumerate() {
                 text += &format!("[domain.d{i}.task.job{j}]\n{task}");
                 if copied {

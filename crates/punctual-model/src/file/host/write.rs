@@ -106,7 +106,9 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
             table.insert("vcpu", numbered(vcpus.iter().map(params)));
         }
     }
-    table.extend(host.shares_budget(ix).then(|| (UnitParams::BUDGET_OF, Value::from(OF_VM))));
+    // Of a single vCPU, too: it means nothing there, and the file says it.
+    let of_vm = vcpus.iter().any(|vcpu| vcpu.params.shares_budget);
+    table.extend(of_vm.then(|| (UnitParams::BUDGET_OF, Value::from(OF_VM))));
     table.extend(domain.live.threads_max.map(|max| ("threads_max", number(max))));
     for (key, inner) in live_tables(&domain.live) {
         table.insert(key, inner.into());
