@@ -409,10 +409,15 @@ fn credit_shares_by_weight_between_hogs() {
     assert!(shares[0].abs_diff(666_000) < 60_000, "{shares:?}");
 }
 
+/// Credit's rules of 2008, with credits paid at ticks.
+fn paper_s_rules() -> Options {
+    Options::new().with("rules", OptionValue::Word("vmm-io"))
+}
+
 /// How long jobs of 1 ms every 20 ms take beside three hogs under Credit with these switches: the mean and
 /// the longest, without the first ten. The first waits for its turn, for the unit has not slept yet.
 fn jobs_under_credit(switches: &str, first: Duration) -> [Duration; 2] {
-    let mut options = Options::new();
+    let mut options = paper_s_rules();
     for (name, letter) in [("tickle", 't'), ("boost", 'b'), ("sort", 's')] {
         options.set(name, OptionValue::Flag(switches.contains(letter)));
     }
@@ -448,7 +453,7 @@ fn credit_boosts_and_tickles_at_the_wake_up_and_not_at_the_next_look() {
 #[test]
 fn a_unit_that_woke_and_has_not_run_pays_for_no_tick() {
     let info = registry::find("credit").expect("a policy");
-    let mut driver = Driver::new(info, &Options::new(), 1, Settings::default()).expect("options");
+    let mut driver = Driver::new(info, &paper_s_rules(), 1, Settings::default()).expect("options");
     let start = Instant::from_ns(1_000_000);
     let [hog, waiter] = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
     for look in 1..=40 {
@@ -467,7 +472,8 @@ fn a_unit_that_woke_and_has_not_run_pays_for_no_tick() {
 fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
     let info = registry::find("credit").expect("a policy");
     let slice = OptionValue::Duration(Duration::from_ms(1));
-    let options = Options::new().with("slice", slice);
+    let options =
+        Options::new().with("slice", slice).with("tick", OptionValue::Duration(Duration::from_ms(10)));
     let settings = Settings::default();
     let mut driver = Driver::new(info, &options, 1, settings).expect("options");
     let start = Instant::from_ns(1_000_000);

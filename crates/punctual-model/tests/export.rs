@@ -5,10 +5,11 @@ use proptest::prelude::*;
 use punctual_model::Host;
 use punctual_model::export::{Export, Keep, Target, export};
 use punctual_model::file::{Overrides, parse};
-use punctual_model::host::Parent;
+use punctual_model::host::{Parent, PolicyChoice};
 use punctual_model::import::{Format, Settings, import};
 use punctual_model::index::PoolIx;
 use punctual_sched::UnitParams;
+use punctual_sched::credit::slice_and_ratelimit;
 
 /// Something of everything: three policies, two pools, a free processor, budgets that no target takes as they
 /// are, a vCPU of its own kind, a task in a pool, a nested domain.
@@ -202,9 +203,9 @@ fn arbitrary_host(policies: &'static [&'static str]) -> impl Strategy<Value = St
         |(domains, first, second, free)| {
             let mut text = format!(
                 "[machine]\nprocessors = {}\n[pool.host0]\nprocessors = [0, 1]\npolicy = '{first}'\n\
-                 credit = {{ refill = 'period' }}\n\
+                 credit = {{ slice = '5ms' }}\n\
                  [pool.host1]\nprocessors = [2, 3, 4]\npolicy = '{second}'\n\
-                 credit = {{ refill = 'period' }}\n",
+                 credit = {{ ratelimit = '2ms' }}\n",
                 5 + free
             );
             for (i, ((budget, more, us), vcpus, (priority, weight, cap, extra), (pool, pinned))) in
@@ -323,7 +324,9 @@ proptest! {
         let after = import(Format::Xl, &files, &settings).unwrap_or_else(|e| panic!("{e}\n{printed}")).host;
         for pool in &before.pools {
             let same = after.pools.iter().find(|p| p.name == pool.name).expect("the pool");
-            prop_assert_eq!((&pool.processors, &pool.policy), (&same.processors, &same.policy));
+            let settings = |policy: &PolicyChoice| (policy.info.name, slice_and_ratelimit(&policy.options));
+            prop_assert_eq!(&pool.processors, &same.processors);
+            prop_assert_eq!(settings(&pool.policy), settings(&same.policy));
         }
         for domain in &before.domains {
             let (was, is) = (units(&before, &domain.name), units(&after, &domain.name));

@@ -1,14 +1,20 @@
 //! Credit: proportional share by credits, Xen's default scheduler for many years.
 //!
-//! Sources: `vmm-io` s.3-4 (and its Table 1 for the switches); Xen's `xen/common/sched_credit.c` (4.0) where
-//! it is silent; `xen/common/sched/credit.c` (4.17) for the options of later Xen.
+//! Sources: Xen's `xen/common/sched/credit.c` (4.17) and `xen/common/sched_credit.c` (4.0); `vmm-io` s.3-4
+//! (and its Table 1 for the switches). The option `rules` chooses whose defaults the others have: those of
+//! today's Xen (`"xen"`), of Xen 4.0 (`"xen-4.0"`), which RT-Xen measured, or of the paper's text
+//! (`"vmm-io"`).
 //!
 //! # Rules
 //! - **State.** Each unit has credits and a state, BOOST before UNDER before OVER. Each processor has a run
-//!   queue, FIFO within a state; with `sort`, units with more credits come first within a state (s.4.3). The
-//!   home of a unit is the processor of its affinity with the fewest units when it is inserted.
+//!   queue, FIFO within a state; with `sort`, units with more credits come first within a state (s.4.3). A
+//!   waiting unit whose state a refill improves goes behind those that are in it already, one that becomes
+//!   OVER before them, and one that is boosted no more keeps its place: Xen moves what is not OVER forward
+//!   and keeps the order otherwise (`csched_runq_sort`, at the next tick of each processor; here at once).
+//!   The home of a unit is the processor of its affinity with the fewest units when it is inserted.
 //! - **Slice.** A unit that gets a processor keeps it for `slice`, unless it blocks or is preempted; then it
-//!   goes behind the others in its state.
+//!   goes behind the others in its state. In today's Xen `tick` follows `slice`: a third of it, or all of it
+//!   below 3 ms, with a refill each slice (`__csched_set_tslice`).
 //! - **Consumption.** With `charge = "tick"` (`vmm-io` s.3.1) it is sampled: at every `tick` the unit that is
 //!   running (that ran up to the tick) pays `credits_per_tick`, and one that never runs at a tick never pays.
 //!   With `"exact"` (Xen since 4.0.0, `burn_credits`) a unit pays for each nanosecond that it ran, at that
@@ -18,14 +24,15 @@
 //!   `refill_ticks` ticks. A refill hands out the credits of `refill_ticks` ticks of every processor and the
 //!   *deficit*, which is how far the sum was below zero after the last refill. Each unit gets a share in
 //!   proportion to its weight: at most `refill_ticks` ticks' worth, plus its share of the deficit. What one
-//!   unit may not take goes to those after it (`csched_acct`).
+//!   unit may not take goes to those after it (`csched_acct`); who began to earn last comes first
+//!   (`list_add`).
 //! - **Bounds.** With `"period"` (Xen) a unit that a refill leaves with more than `refill_ticks` ticks' worth
 //!   stops earning and keeps half of its credits, or none (`credits_kept`: Xen changed it with 4.1, since a
 //!   unit that uses little flips between the two, and fell behind the others each time); no unit owes more
-//!   than `refill_ticks` ticks' worth either. With `"negative-sum"` every unit
-//!   starts with that much, and one that is asleep keeps that much at most and stops earning: the paper gives
-//!   credits to all domains and names no bounds, but without a bound a sleeper would collect ever more. Busy
-//!   units have none, since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
+//!   than `refill_ticks` ticks' worth either. With `"negative-sum"` every unit starts with that much, and one
+//!   that is asleep keeps that much at most and stops earning: the paper gives credits to all domains and
+//!   names no bounds, but without a bound a sleeper would collect ever more. Busy units have none, since
+//!   bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
 //! - **State changes.** The states are recomputed at a refill, UNDER from 0 credits on, which also ends
 //!   boosts; with `"negative-sum"` a tick also turns its unit OVER as soon as its credits are negative, since
 //!   otherwise hardly any would be at a refill.
@@ -34,7 +41,7 @@
 //! - **Tickle.** A woken unit takes its home processor if that is idle, else any idle one (with `steal`),
 //!   else, with `tickle`, it preempts its home's unit if that is in a worse state. Without `tickle` it waits
 //!   until that processor schedules of itself (s.4.2). A change of state alone preempts no unit.
-//! - **Ratelimit** (later Xen; 0 is off): a preempted unit first runs this long.
+//! - **Ratelimit** (Xen since 4.2; 0 is off): a preempted unit first runs this long.
 //! - **Steal.** A processor about to idle or to run an OVER unit first looks at the others, from its right
 //!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. The queue of an
 //!   idle processor is left to it, and what it then leaves waiting is offered to the idle ones. Xen's load
@@ -51,7 +58,8 @@
 //! step after the last was handled, as in Xen (`NOW() + tick`), so a late timer moves all that follow; with
 //! `"aligned"` all fall on multiples. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
 
-use core::cmp::Reverse;
+use alloc::collections::VecDeque;
+use core::cmp::{Ordering, Reverse};
 
 use crate::affinity::Affinities;
 use crate::heap::IndexedHeap;
@@ -71,6 +79,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     source: "Ongaro et al. VEE 2008 s.3-4, Table 1; Xen xen/common/sched/credit.c",
     unit_params: &[WEIGHT, CAP_PERCENT],
     options: &[
+        RULES,
         SLICE,
         TICK,
         TICKS,
@@ -102,6 +111,15 @@ pub const INFO: PolicyInfo = PolicyInfo {
     xen: Some(XenScheduler::Credit),
     construct: |cpus, options| Ok(Box::new(Credit::new(cpus, Settings::new(options)?))),
 };
+
+/// The word of [`RULES`] for today's Xen.
+pub const XEN: &str = "xen";
+
+/// The word of [`RULES`] for Xen 4.0.
+pub const XEN_4_0: &str = "xen-4.0";
+
+/// The word of [`RULES`] for the text of `vmm-io`.
+pub const VMM_IO: &str = "vmm-io";
 
 /// The word of [`REFILL`] for the paper's rule: when all credits add up to less than zero.
 pub const NEGATIVE_SUM: &str = "negative-sum";
@@ -143,6 +161,14 @@ pub const CAP_PERCENT: ParamInfo = ParamInfo {
     help: "at most this much of one processor, with refill = \"period\"; 0: no limit",
 };
 
+/// The option `rules`.
+pub const RULES: ParamInfo = ParamInfo {
+    name: "rules",
+    kind: ParamKind::Choice(&[XEN, XEN_4_0, VMM_IO]),
+    default: Some(ParamDefault::Value(OptionValue::Word(XEN))),
+    help: "whose defaults the other options have: today's Xen, Xen 4.0, or the paper of 2008",
+};
+
 /// The option `slice`.
 pub const SLICE: ParamInfo = ParamInfo {
     name: "slice",
@@ -155,7 +181,7 @@ pub const SLICE: ParamInfo = ParamInfo {
 pub const TICK: ParamInfo = ParamInfo {
     name: "tick",
     kind: ParamKind::Duration,
-    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(10)))),
+    default: Some(ParamDefault::Words("a third of slice, all of it below 3ms; older rules: 10ms")),
     help: "how often the running unit is charged, or with charge = \"exact\" found to be earning",
 };
 
@@ -163,8 +189,8 @@ pub const TICK: ParamInfo = ParamInfo {
 pub const TICKS: ParamInfo = ParamInfo {
     name: "ticks",
     kind: ParamKind::Choice(&[ALIGNED, DRIFTING]),
-    default: Some(ParamDefault::Value(OptionValue::Word(ALIGNED))),
-    help: "on multiples of tick, or one tick after the last was handled (Xen)",
+    default: Some(ParamDefault::Words("drifting; vmm-io: aligned")),
+    help: "on multiples of tick, or one tick after the last was handled",
 };
 
 /// The option `credits_per_tick`.
@@ -180,22 +206,22 @@ pub const CHARGE: ParamInfo = ParamInfo {
     name: "charge",
     kind: ParamKind::Choice(&[AT_TICKS, EXACT]),
     default: Some(ParamDefault::Words("exact with refill = \"period\", else tick")),
-    help: "a unit pays when a tick finds it running, or for what it ran (Xen since 4.0)",
+    help: "a unit pays for what it ran, or when a tick finds it running",
 };
 
 /// The option `refill`.
 pub const REFILL: ParamInfo = ParamInfo {
     name: "refill",
     kind: ParamKind::Choice(&[NEGATIVE_SUM, BY_PERIOD]),
-    default: Some(ParamDefault::Value(OptionValue::Word(NEGATIVE_SUM))),
-    help: "new credits when all add up to less than zero, or periodically (Xen)",
+    default: Some(ParamDefault::Words("period; vmm-io: negative-sum")),
+    help: "new credits periodically, or when all add up to less than zero",
 };
 
 /// The option `refill_ticks`.
 pub const REFILL_TICKS: ParamInfo = ParamInfo {
     name: "refill_ticks",
     kind: ParamKind::Count { min: 1, max: 1000 },
-    default: Some(ParamDefault::Value(OptionValue::Count(3))),
+    default: Some(ParamDefault::Words("3, and 1 where tick is slice by default")),
     help: "ticks' worth of credits per refill and processor, and the period of refill = \"period\"",
 };
 
@@ -203,8 +229,8 @@ pub const REFILL_TICKS: ParamInfo = ParamInfo {
 pub const CREDITS_KEPT: ParamInfo = ParamInfo {
     name: "credits_kept",
     kind: ParamKind::Choice(&[HALF, NO_CREDITS]),
-    default: Some(ParamDefault::Value(OptionValue::Word(HALF))),
-    help: "what a unit with too many keeps when it stops earning, with refill = \"period\" (none: Xen 4.0)",
+    default: Some(ParamDefault::Words("half; xen-4.0: none")),
+    help: "what a unit with too many keeps when it stops earning, with refill = \"period\"",
 };
 
 /// The option `boost`.
@@ -235,8 +261,8 @@ pub const SORT: ParamInfo = ParamInfo {
 pub const RATELIMIT: ParamInfo = ParamInfo {
     name: "ratelimit",
     kind: ParamKind::Duration,
-    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::ZERO))),
-    help: "a unit is not preempted before it ran this long (later Xen: 1ms)",
+    default: Some(ParamDefault::Words("1ms; older rules: 0")),
+    help: "a unit is not preempted before it ran this long",
 };
 
 /// The option `steal`.
@@ -256,6 +282,20 @@ const NONE: u32 = u32::MAX;
 
 /// No unit owes more: it bounds the sum of as many units as there can be.
 const CREDITS_MAX: i64 = i64::MAX >> 32;
+
+/// What these options say of the slice and the ratelimit, the two that Xen can be told
+/// (`XEN_SYSCTL_SCHEDOP_putinfo`).
+pub fn slice_and_ratelimit(options: &Options) -> (Duration, Duration) {
+    (options.duration(&SLICE), given_duration(options, &RATELIMIT, Rules::new(options).ratelimit))
+}
+
+/// A duration whose default depends on other options.
+fn given_duration(options: &Options, option: &ParamInfo, default: Duration) -> Duration {
+    match options.get(option.name) {
+        Some(OptionValue::Duration(given)) => given,
+        _ => default,
+    }
+}
 
 /// The policy's options; see the module's rules.
 #[derive(Clone, Debug)]
@@ -286,23 +326,30 @@ impl Settings {
                 return Err(OptionError { option, expected: "longer than zero".into() });
             }
         }
-        let by_period = options.word(&REFILL) == BY_PERIOD;
+        let rules = Rules::new(options);
+        let word = |option: &ParamInfo, default| match options.get(option.name) {
+            Some(OptionValue::Word(word)) => word,
+            _ => default,
+        };
+        let by_period = word(&REFILL, rules.refill) == BY_PERIOD;
+        let charge = word(&CHARGE, if by_period { EXACT } else { AT_TICKS });
+        let refill_ticks = match options.get(REFILL_TICKS.name) {
+            Some(OptionValue::Count(given)) => given,
+            _ => rules.refill_ticks,
+        };
         Ok(Settings {
             slice: options.duration(&SLICE),
-            tick: options.duration(&TICK),
-            ticks_drift: options.word(&TICKS) == DRIFTING,
+            tick: given_duration(options, &TICK, rules.tick),
+            ticks_drift: word(&TICKS, rules.ticks) == DRIFTING,
             credits_per_tick: options.count(&CREDITS_PER_TICK) as i64,
-            charge_exactly: match options.get(CHARGE.name) {
-                Some(given) => given == OptionValue::Word(EXACT),
-                None => by_period,
-            },
+            charge_exactly: charge == EXACT,
             by_period,
-            refill_ticks: options.count(&REFILL_TICKS) as i64,
-            keep_half: options.word(&CREDITS_KEPT) == HALF,
+            refill_ticks: refill_ticks as i64,
+            keep_half: word(&CREDITS_KEPT, rules.credits_kept) == HALF,
             boost: options.flag(&BOOST),
             tickle: options.flag(&TICKLE),
             sort: options.flag(&SORT),
-            ratelimit: options.duration(&RATELIMIT),
+            ratelimit: given_duration(options, &RATELIMIT, rules.ratelimit),
             steal: options.flag(&STEAL),
         })
     }
@@ -336,6 +383,39 @@ impl Settings {
     }
 }
 
+/// What [`RULES`] sets for options that are not given.
+struct Rules {
+    refill: &'static str,
+    ticks: &'static str,
+    credits_kept: &'static str,
+    ratelimit: Duration,
+    tick: Duration,
+    refill_ticks: u64,
+}
+
+impl Rules {
+    /// Ticks of a slice (`CSCHED_TICKS_PER_TSLICE`), and the tick of Xen while it followed no slice.
+    const TICKS_PER_SLICE: u64 = 3;
+    const TICK: Duration = Duration::from_ms(10);
+
+    fn new(options: &Options) -> Self {
+        let (is_xen, is_paper) = (options.word(&RULES) == XEN, options.word(&RULES) == VMM_IO);
+        let slice = options.duration(&SLICE);
+        let has_tick = options.get(TICK.name).is_some();
+        let is_short = is_xen && !has_tick && slice < Duration::from_ms(Self::TICKS_PER_SLICE);
+        let refill_ticks = if is_short { 1 } else { Self::TICKS_PER_SLICE };
+        let of_slice = Duration::from_ns(slice.as_ns().div_ceil(refill_ticks));
+        Rules {
+            refill: if is_paper { NEGATIVE_SUM } else { BY_PERIOD },
+            ticks: if is_paper { ALIGNED } else { DRIFTING },
+            credits_kept: if options.word(&RULES) == XEN_4_0 { NO_CREDITS } else { HALF },
+            ratelimit: if is_xen { Duration::from_ms(1) } else { Duration::ZERO },
+            tick: if is_xen { of_slice } else { Self::TICK },
+            refill_ticks,
+        }
+    }
+}
+
 /// In the order in which they run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 enum State {
@@ -345,8 +425,25 @@ enum State {
     Over,
 }
 
-/// State, then credits with `sort`, then arrival.
-type Key = (State, Reverse<i64>, u64);
+/// State and with `sort` credits in one number, then its place among those: small, since heaps copy it.
+type Key = (u64, Place);
+
+/// Where a waiting unit stands in its state.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+struct Place {
+    /// When it came into the state, counted in arrivals; negative where a refill made its state worse, since
+    /// it stays before those whose state that is.
+    since: i64,
+    /// The same of its state before: a refill keeps the order of those that it moves together.
+    before: i64,
+}
+
+impl Place {
+    /// Behind all that have arrived.
+    fn last(arrivals: u64) -> Self {
+        Place { since: arrivals as i64, before: 0 }
+    }
+}
 
 #[derive(Debug)]
 struct CreditUnit {
@@ -361,7 +458,7 @@ struct CreditUnit {
     home: CpuId,
     /// Processor that the last pick gave it, or `NONE`.
     cpu: u32,
-    arrival: u64,
+    place: Place,
     slice_left: Duration,
     /// How long it has run since it got its processor.
     ran: Duration,
@@ -405,8 +502,11 @@ pub struct Credit {
     /// How many units live on each processor.
     homes: Homes<u64>,
     arrivals: u64,
+    /// How many refills there were, and how many arrivals before the last one.
+    refills: i64,
+    arrivals_refilled: u64,
     /// The earning units in the order of the next refill, their weights and credits added up.
-    earning: Vec<UnitId>,
+    earning: VecDeque<UnitId>,
     earning_weight: i64,
     balance: i64,
     /// What they added up to after the last refill.
@@ -458,7 +558,9 @@ impl Credit {
             idle: cpus,
             homes: Homes::new(cpus),
             arrivals: 0,
-            earning: Vec::new(),
+            refills: 0,
+            arrivals_refilled: 0,
+            earning: VecDeque::new(),
             earning_weight: 0,
             balance: 0,
             balance_refilled: 0,
@@ -482,19 +584,21 @@ impl Credit {
         let state = &self.units[unit.index()];
         let credits = if self.settings.sort { state.credits } else { 0 };
         let heap = state.class as usize * self.processors.len() + state.home.index();
-        self.queues.set(heap, unit.index(), (state.state, Reverse(credits), state.arrival));
+        // Credits are far below 2^60.
+        let rank = ((state.state as u64) << 62) + (1u64 << 61).wrapping_add_signed(-credits);
+        self.queues.set(heap, unit.index(), (rank, state.place));
     }
 
     /// The unit joins its home's queue behind the others in its state.
     fn arrive(&mut self, unit: UnitId) {
         self.arrivals += 1;
-        self.units[unit.index()].arrival = self.arrivals;
+        self.units[unit.index()].place = Place::last(self.arrivals);
         self.queue(unit);
     }
 
     /// The first unit in the queue of `home` that may run on `cpu`.
     #[inline]
-    fn head(&self, home: CpuId, cpu: CpuId) -> Option<(UnitId, Key)> {
+    fn head(&self, home: CpuId, cpu: CpuId) -> Option<UnitId> {
         let mut best: Option<(usize, Key)> = None;
         for &class in self.affinities.serving(cpu) {
             let heap = class as usize * self.processors.len() + home.index();
@@ -504,7 +608,7 @@ impl Credit {
                 best = Some((id, key));
             }
         }
-        best.map(|(id, key)| (UnitId(id as u32), key))
+        best.map(|(id, _)| UnitId(id as u32))
     }
 
     /// A unit in a better state than `than` that waits for another processor.
@@ -515,8 +619,8 @@ impl Credit {
             if !self.processors[peer].busy {
                 continue;
             }
-            if let Some((unit, key)) = self.head(CpuId(peer as u32), cpu)
-                && than.is_none_or(|state| key.0 < state)
+            if let Some(unit) = self.head(CpuId(peer as u32), cpu)
+                && than.is_none_or(|state| self.units[unit.index()].state < state)
             {
                 return Some(unit);
             }
@@ -635,7 +739,7 @@ impl Credit {
     /// the unit that it was called for.
     fn choose(&self, cpu: CpuId, called_for: u32) -> Option<UnitId> {
         let own = self.head(cpu, cpu);
-        let state = own.map(|(_, key)| key.0);
+        let state = own.map(|unit| self.units[unit.index()].state);
         if self.settings.steal && state.is_none_or(|state| state == State::Over) {
             let called = Some(called_for).filter(|&unit| self.waits_for(unit, cpu, state)).map(UnitId);
             let better = self.find_to_steal(cpu, state).or(called);
@@ -643,7 +747,7 @@ impl Credit {
                 return better;
             }
         }
-        own.map(|(unit, _)| unit)
+        own
     }
 
     /// Gives `cpu` to the unit; `before` is the unit that just gave it up.
@@ -744,7 +848,7 @@ impl Credit {
         if core::mem::replace(&mut state.earning, true) {
             return;
         }
-        self.earning.push(unit);
+        self.earning.push_front(unit);
         self.earning_weight += i64::from(state.weight);
         self.balance += state.credits;
         let id = self.cpus();
@@ -763,6 +867,9 @@ impl Credit {
 
     /// Hands out credits as Xen's `csched_acct`, with each unit as a domain of one vCPU.
     fn refill(&mut self, resched: &mut CpuSet) {
+        // Newcomers of the state that a refill gives come behind those that are in it.
+        self.arrivals += 1;
+        self.refills += 1;
         let weights = self.earning_weight;
         let share = self.settings.credits_per_refill();
         let all = share * self.cpus() as i64;
@@ -805,10 +912,11 @@ impl Credit {
             spare |= !full;
         }
         self.earning.truncate(kept);
-        let first = self.served_first.len();
-        self.earning.extend(self.served_first.drain(..).rev());
-        self.earning.rotate_right(first);
+        for unit in self.served_first.drain(..) {
+            self.earning.push_front(unit);
+        }
         self.balance_refilled = self.balance + at_rest;
+        self.arrivals_refilled = self.arrivals;
     }
 
     /// Credits per refill for this cap.
@@ -838,9 +946,10 @@ impl Credit {
             self.units[unit.index()].credits = self.settings.credits_kept(-owed);
         }
         let state = &self.units[unit.index()];
-        let is_elsewhere = self.settings.sort || state.state != was;
+        let ends_boost = (was, state.state) == (State::Boost, State::Under);
+        let is_elsewhere = self.settings.sort || (state.state != was && !ends_boost);
         if is_elsewhere && self.queues.contains(unit.index()) {
-            self.queue(unit);
+            self.move_to_state(unit, was);
         }
         let state = &self.units[unit.index()];
         if state.parked && owed <= 0 {
@@ -850,17 +959,37 @@ impl Credit {
         }
     }
 
+    /// The waiting unit, which was in state `was`, goes where it stands in the state that a refill gave it.
+    fn move_to_state(&mut self, unit: UnitId, was: State) {
+        /// More units than arrive from one refill to the next.
+        const MANY: i64 = 1 << 24;
+        let state = &mut self.units[unit.index()];
+        match state.state.cmp(&was) {
+            Ordering::Less => {
+                state.place = Place { since: self.arrivals as i64, before: state.place.since };
+            }
+            Ordering::Equal => {}
+            // Of those that get worse together, the better came first, then the earlier.
+            Ordering::Greater => {
+                let arrived = (state.place.since - self.arrivals_refilled as i64).clamp(0, MANY - 1);
+                let since = was as i64 * MANY + arrived - self.refills * 2 * MANY;
+                state.place = Place { since, before: 0 };
+            }
+        }
+        self.queue(unit);
+    }
+
     /// Where the unit stands on `cpu`. One that sleeps stands where its wake-up would put it: behind the
     /// others in its state, and UNDER becomes BOOST with `boost`. What runs gives way to a better state
     /// only, and without `tickle` to none.
-    fn urgency(&self, cpu: CpuId, unit: UnitId) -> (bool, State, bool, Reverse<i64>, u64) {
+    fn urgency(&self, cpu: CpuId, unit: UnitId) -> (bool, State, bool, Reverse<i64>, Place) {
         let state = &self.units[unit.index()];
         let runs = state.awake && state.cpu == cpu.0;
         let is_boosted = self.settings.boost && !state.awake && state.state == State::Under;
         let when_awake = if is_boosted { State::Boost } else { state.state };
         let credits = if self.settings.sort { state.credits } else { 0 };
-        let arrival = if state.awake { state.arrival } else { u64::MAX };
-        (!runs || self.settings.tickle, when_awake, !runs, Reverse(credits), arrival)
+        let place = if state.awake { state.place } else { Place::last(self.arrivals + 1) };
+        (!runs || self.settings.tickle, when_awake, !runs, Reverse(credits), place)
     }
 
     fn park(&mut self, unit: UnitId, resched: &mut CpuSet) {
@@ -892,7 +1021,7 @@ impl Policy for Credit {
             class: self.join_class(cpus),
             home,
             cpu: NONE,
-            arrival: 0,
+            place: Place::default(),
             slice_left: Duration::ZERO,
             ran: Duration::ZERO,
             awake: false,

@@ -15,8 +15,9 @@ fn credit(cpus: usize, options: &Options) -> Driver {
     Driver::named("credit", cpus, options)
 }
 
+/// As the paper has it: most tests are of its rules and its Table 1.
 fn orig() -> Options {
-    Options::new()
+    word(Options::new(), "rules", "vmm-io")
 }
 
 fn off(options: Options, switch: &'static str) -> Options {
@@ -144,7 +145,7 @@ fn a_job_that_a_tick_falls_into_is_not_ruined_by_it_unless_ticks_are_what_is_pai
     let phases = || (0..20).map(|at| Duration::from_us(500) * at);
     let worst = |options: &Options| phases().map(|phase| missed_beside_a_hog(options, phase)).max();
     let sampled = worst(&word(by_period(orig()), "charge", "tick")).unwrap_or(0);
-    let exact = worst(&by_period(orig())).unwrap_or(600);
+    let exact = worst(&Options::new()).unwrap_or(600);
     assert!(sampled >= 200, "{sampled} missed where ticks are paid");
     assert!(exact <= 27, "{exact} missed where time is paid");
 }
@@ -197,6 +198,22 @@ fn a_driver_that_is_very_late_charges_without_harm() {
             }
         }
     }
+}
+
+/// With `slice` as xl sets it, today's Xen ticks three times in it, or once where it is short; before, not.
+#[test]
+fn the_tick_follows_the_slice_under_the_rules_of_today() {
+    let first_tick = |rules: &'static str, slice: u64| {
+        let options = word(Options::new(), "rules", rules).with("slice", OptionValue::Duration(ms(slice)));
+        let mut driver = credit(1, &options);
+        hogs::<1>(&mut driver);
+        driver.settle();
+        driver.policy.next_timer().at.since(Instant::ZERO).as_ns()
+    };
+    let [xen, xen_4_0, paper] =
+        ["xen", "xen-4.0", "vmm-io"].map(|rules| [30, 6, 2].map(|ms| first_tick(rules, ms)));
+    assert_eq!(xen, [10_000_000, 2_000_000, 2_000_000]);
+    assert_eq!([xen_4_0, paper], [[10_000_000; 3]; 2]);
 }
 
 #[test]
@@ -256,14 +273,14 @@ fn a_tick_is_paid_by_the_unit_that_ran_up_to_it_in_whatever_order_the_driver_cal
 #[test]
 fn boost_lets_a_woken_unit_preempt_and_without_it_it_waits_behind_the_hogs() {
     assert_eq!(ping(&orig(), at_ms(315)), ms(1));
-    // The rest of the slice, the two other hogs, itself.
-    assert_eq!(ping(&off(orig(), "boost"), at_ms(315)), ms(15 + 60 + 1));
+    // The rest of the slice, the hog that was UNDER when it woke (the other one comes behind it), itself.
+    assert_eq!(ping(&off(orig(), "boost"), at_ms(315)), ms(15 + 30 + 1));
 }
 
 #[test]
 fn without_tickle_a_boosted_unit_waits_until_the_processor_schedules_of_itself() {
     assert_eq!(ping(&off(orig(), "tickle"), at_ms(315)), ms(15 + 1));
-    assert_eq!(ping(&off(off(orig(), "boost"), "tickle"), at_ms(315)), ms(15 + 60 + 1));
+    assert_eq!(ping(&off(off(orig(), "boost"), "tickle"), at_ms(315)), ms(15 + 30 + 1));
 }
 
 #[test]
@@ -414,10 +431,10 @@ fn a_processor_that_steals_offers_what_it_leaves_in_its_own_queue() {
     let d = busy(&mut driver, &on(&[2]));
     driver.insert(&on(&[0]));
     let x = driver.insert(&on(&[0, 1]));
-    driver.release(y, at_ms(0), ms(35));
-    driver.run_until(at_ms(40));
-    driver.release(x, at_ms(40), MS);
-    driver.release(y, at_ms(40), MS);
+    driver.release(y, at_ms(0), ms(55));
+    driver.run_until(at_ms(60));
+    driver.release(x, at_ms(60), MS);
+    driver.release(y, at_ms(60), MS);
     driver.pick_early(CpuId(1));
     driver.cancel(d);
     driver.pick_early(CpuId(2));

@@ -7,6 +7,7 @@ mod cbs;
 mod chaos;
 mod contract;
 mod credit;
+mod credit_of_xen;
 mod drawings;
 mod edf;
 mod fixed_priority;

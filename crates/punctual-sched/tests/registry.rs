@@ -61,8 +61,8 @@ fn defaults_are_shown_as_the_host_file_has_them() {
     assert_eq!(of_rtds(UnitParams::BUDGET).as_deref(), Some("4ms"));
     assert_eq!(of_rtds(UnitParams::PERIOD).as_deref(), Some("10ms"));
     assert_eq!(of_rtds(UnitParams::EXTRATIME).as_deref(), Some("true"));
-    assert_eq!(shown(credit::REFILL.default).as_deref(), Some("negative-sum"));
-    assert_eq!(shown(credit::RATELIMIT.default).as_deref(), Some("0ns"));
+    assert_eq!(shown(credit::RULES.default).as_deref(), Some("xen"));
+    assert_eq!(shown(credit::SLICE.default).as_deref(), Some("30ms"));
     assert_eq!(ParamDefault::Words("no limit").to_string(), "no limit");
 }
 

@@ -9,7 +9,8 @@ use punctual_sched::{Duration, UnitParams, credit, rtds};
 use crate::error::Error;
 
 /// Options of our Credit that say what Xen's always does.
-const CREDIT_IS: [&str; 8] = [
+const CREDIT_IS: [&str; 9] = [
+    "rules=xen",
     "refill=period",
     "charge=exact",
     "ticks=drifting",

@@ -1,6 +1,6 @@
 //! `punctual xen` as a user starts it, without a Xen: a recording from one is replayed.
 //!
-//! `xen/calls` is what Xen 4.17.5 was told and answered in `labs/lab xen replay` on 23 November 2026: the
+//! `xen/calls` is what Xen 4.17.5 was told and answered in `labs/lab xen replay` on 27 November 2026: the
 //! first 150 records of each policy.
 
 use std::fs;

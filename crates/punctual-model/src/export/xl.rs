@@ -112,13 +112,6 @@ fn policy_losses(pool: &Pool, losses: &mut Losses) {
             losses.add(&pool.name, option, "Xen does not have this option, or not with this value");
         }
     }
-    if is_credit && policy.options.get(credit::REFILL.name).is_none() {
-        losses.add(
-            &pool.name,
-            credit::REFILL.name,
-            "Xen gives credits every period, not when their sum is negative",
-        );
-    }
     if pool.name == FIRST_POOL {
         let boot = scheduler(pool).name();
         losses.add(
@@ -142,6 +135,7 @@ fn credit_option_is_kept(option: &str, value: OptionValue) -> bool {
         OptionValue::Duration(d) if option == credit::SLICE.name => {
             d.as_ns() % 1_000_000 == 0 && d.as_ns() / 1_000_000 <= 1_000
         }
+        OptionValue::Word(word) if option == credit::RULES.name => word == credit::XEN,
         OptionValue::Word(word) if option == credit::REFILL.name => word == credit::BY_PERIOD,
         OptionValue::Duration(d) if option == credit::RATELIMIT.name => {
             d.is_zero() || (d.as_ns() % 1_000 == 0 && (100..=500_000).contains(&(d.as_ns() / 1_000)))
@@ -184,8 +178,7 @@ fn pool_commands(pool: &Pool, whose: Schedulers) -> String {
         return out + "\n";
     }
     if pool.policy.info.xen == Some(XenScheduler::Credit) {
-        let options = &pool.policy.options;
-        let (slice, ratelimit) = (options.duration(&credit::SLICE), options.duration(&credit::RATELIMIT));
+        let (slice, ratelimit) = credit::slice_and_ratelimit(&pool.policy.options);
         let slice_ms = slice.as_ns().div_ceil(1_000_000).min(1_000);
         let ratelimit_us = match us_up(ratelimit) {
             0 => 0,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use punctual_sched::UnitParams;
 use punctual_sched::registry::{self, PolicyInfo};
-use punctual_sched::{UnitParams, credit};
 
 use super::draft::{DomainDraft, HostDraft, Owner, PoolDraft, TaskDraft, UnitDraft, WorkDraft};
 use super::input::Input;
@@ -27,12 +27,6 @@ pub(super) fn choose(input: &mut Input, draft: &mut HostDraft, format: Format, s
             let in_pool = |d: &&DomainDraft| matches!(d.owner, Owner::Pool(pool) if pool == n);
             domains.iter().filter(in_pool).flat_map(|d| &d.vcpus)
         };
-        let is_capped = |unit: &UnitDraft| unit.cap_percent.is_some();
-        let has_refill = pool.options.iter().any(|(key, _)| *key == credit::REFILL.name);
-        if policy.name == credit::NAME && !has_refill && members().any(is_capped) {
-            // Caps need it.
-            pool.options.push((credit::REFILL.name, credit::BY_PERIOD.into()));
-        }
         // Of CARTS, import itself gives more parameters than one policy reads.
         if format != Format::Carts {
             unread(input, policy, pool, members());

@@ -23,10 +23,7 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
         }
         let ix = draft.add_pool(name, policy, pool.place);
         draft.pools[ix].options = pool.options.clone();
-        if policy == credit::NAME {
-            // Xen's accounting; without it there are no caps.
-            draft.pools[ix].options.push((credit::REFILL.name, credit::BY_PERIOD.into()));
-        } else {
+        if policy != credit::NAME {
             draft.pools[ix].options.clear();
         }
         draft.pools[ix].processors = pool.processors.clone().unwrap_or_default();
