@@ -45,6 +45,8 @@ pub enum Reason {
          costs have no useful bound"
     )]
     FragmentedBudget,
+    #[error("with `unblock = \"xen\"` a vCPU that wakes within its period has no budget left in it")]
+    LostSlice,
     #[error("with `refills_max = 1` every stretch of execution delays the only refill")]
     OneRefill,
     #[error(

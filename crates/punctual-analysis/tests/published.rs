@@ -12,6 +12,7 @@ use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
 use punctual_model::host::{Arrival, Parent, Work};
 use punctual_model::index::PoolIx;
+use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 use punctual_sim::simulate;
 use punctual_testkit::hosts::*;
@@ -392,6 +393,20 @@ fn policies_without_budgets_in_time_say_that_there_is_no_guarantee() {
             let Verdict::Unknown { why } = &task.verdict else { panic!("{:?}", task.verdict) };
             assert!(why.starts_with("no guarantee: "), "{why}");
         }
+    }
+}
+
+#[test]
+fn sedf_guarantees_nothing_where_an_early_wake_up_costs_the_slice() {
+    let verdicts = |unblock: &'static str| {
+        let mut host = two_servers_under("sedf");
+        host.pools[0].policy.options.set("unblock", OptionValue::Word(unblock));
+        analyse(&host).tasks.into_iter().map(|task| task.verdict).collect::<Vec<_>>()
+    };
+    assert!(verdicts("resume").iter().any(|verdict| matches!(verdict, Verdict::Guaranteed { .. })));
+    for verdict in verdicts("xen") {
+        let Verdict::Unknown { why } = &verdict else { panic!("{verdict:?}") };
+        assert!(why.contains("unblock"), "{why}");
     }
 }
 

@@ -98,7 +98,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     shared_queue: false,
     placement: Placement::Global,
     budgets: Budgets::None,
-    sleep_matters: true,
+    sleep_matters: |_| true,
     has_timers: true,
     test: SchedulabilityTest::None(
         "no guarantee: Credit shares time by weight over its accounting periods and promises no amount \

@@ -36,7 +36,7 @@ pub const NAME: &str = "fixed-priority";
 pub const INFO: PolicyInfo = PolicyInfo {
     unit_params: &[PRIORITY],
     work_conservation: WorkConservation::Always,
-    sleep_matters: false,
+    sleep_matters: |_| false,
     has_timers: false,
     test: SchedulabilityTest::FixedPriority,
     linux: OnLinux::without_budgets(LinuxClass::Fifo, None),

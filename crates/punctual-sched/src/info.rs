@@ -385,10 +385,10 @@ pub struct PolicyInfo {
     pub placement: Placement,
     /// What it does with budgets.
     pub budgets: Budgets,
-    /// Do its decisions depend on whether the driver reports that a unit ran out of work? `false`: they are
-    /// the same whether such a unit sleeps, or stays eligible and never uses its processor. A live driver
-    /// then need not read at every look whether each thread sleeps.
-    pub sleep_matters: bool,
+    /// With these options, do its decisions depend on whether the driver reports that a unit ran out of work?
+    /// `false`: they are the same whether such a unit sleeps, or stays eligible and never uses its processor.
+    /// A live driver then need not read at every look whether each thread sleeps.
+    pub sleep_matters: fn(&Options) -> bool,
     /// Does it act at instants of its own, by [`Policy::next_timer`] or at the end of a slice? `false`: only
     /// wake-ups, sleeps and new deadlines cause decisions, so counting them bounds its cost as a guest's
     /// scheduler.
@@ -423,7 +423,7 @@ impl PolicyInfo {
             shared_queue: true,
             placement: Placement::Global,
             budgets: Budgets::None,
-            sleep_matters: true,
+            sleep_matters: |_| true,
             has_timers: true,
             test: SchedulabilityTest::None("no guarantee: no test is known for this policy"),
             linux: OnLinux::without_budgets(

@@ -93,7 +93,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     budgets: Budgets::Server { min: SHORTEST },
     // A unit that sleeps past its deadline gets, when it wakes, the deadline and the budget that it would
     // have got at the periods' ends.
-    sleep_matters: false,
+    sleep_matters: |_| false,
     has_timers: true,
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),

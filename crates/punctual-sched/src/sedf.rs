@@ -15,9 +15,13 @@
 //! - **Wake-up.** Before its deadline a unit goes on with the slice and the deadline it has. After it, a new
 //!   period starts with the wake-up: full slice, deadline one period from now. Xen's source compares several
 //!   rules and takes this one for late wake-ups ("long unblocking", 2b): a shift to later never disturbs EDF.
-//!   For early ones it makes the unit wait for its next period and ranks it first for spare time instead; the
-//!   papers describe the slice as kept, and so it is here. The price, as for any deferrable server under EDF,
-//!   is that full use of a processor is not always schedulable.
+//!   The papers describe the slice as kept before the deadline. The price, as for any deferrable server under
+//!   EDF, is that full use of a processor is not always schedulable.
+//! - **Short unblocking.** With `unblock = "xen"` (`unblock_short_extra_support`) a unit that wakes before
+//!   its deadline loses what is left of its slice and waits for its next period. What it lost is its *loss*,
+//!   and until it has run that long, it has spare time before all units with `extratime`, with or without
+//!   `extratime` itself: in turns of 500 us, the greatest loss in proportion to the period first. A wake-up
+//!   after the deadline takes it out of that order until it wakes before a period again.
 //! - **Extratime.** A unit with `extratime` and no slice left may run when no unit with slice left wants to,
 //!   round robin with turns of 500 us (`EXTRA_QUANTUM`), which is what Xen's utilization-weighted queue does
 //!   for equal weights. Spare time is not charged to the slice. A slice of 0 with extratime is a best-effort
@@ -76,18 +80,37 @@ pub const INFO: PolicyInfo = PolicyInfo {
             help: "run on time that nobody's slice claims",
         },
     ],
-    options: &[],
+    options: &[UNBLOCK],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
     placement: Placement::Partitioned,
     budgets: Budgets::Server { min: SLICE_MIN },
-    // A unit that sleeps past its deadline gets a full slice when it wakes, as at the periods' ends.
-    sleep_matters: false,
+    // A unit that sleeps past its deadline gets a full slice when it wakes, as at the periods' ends; one that
+    // wakes before it loses its slice with unblock = "xen".
+    sleep_matters: |options| options.word(&UNBLOCK) == XEN,
     has_timers: true,
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
     xen: None,
-    construct: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Sedf { homes: Homes::new(cpus) }))),
+    construct: |cpus, options| {
+        let loses_slices = options.word(&UNBLOCK) == XEN;
+        Ok(Box::new(QueuePolicy::new(cpus, Sedf { homes: Homes::new(cpus), loses_slices })))
+    },
+};
+
+/// The word of [`UNBLOCK`] for a slice that is kept until the deadline.
+pub const RESUME: &str = "resume";
+
+/// The word of [`UNBLOCK`] for a slice that is lost, and spare time instead.
+pub const XEN: &str = "xen";
+
+/// The option `unblock`.
+pub const UNBLOCK: ParamInfo = ParamInfo {
+    name: "unblock",
+    kind: ParamKind::Choice(&[RESUME, XEN]),
+    default: Some(ParamDefault::Value(OptionValue::Word(RESUME))),
+    help: "a unit that wakes before its deadline goes on with its slice, or loses it and comes first for \
+           spare time (Xen 4.0)",
 };
 
 /// Xen's `SLICE_MIN`, `PERIOD_MIN`, `PERIOD_MAX`, `EXTRA_QUANTUM`.
@@ -96,8 +119,22 @@ const PERIOD_MIN: Duration = Duration::from_us(10);
 const PERIOD_MAX: Duration = Duration::from_secs(10);
 const EXTRA_QUANTUM: Duration = Duration::from_us(500);
 
-/// The urgency of a unit that runs on spare time: behind every deadline.
-const EXTRA: Instant = Instant::NEVER;
+/// How urgent a unit is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Urgency {
+    /// It has slice left, until its deadline.
+    Slice(Instant),
+    /// It runs on spare time for a slice that it lost; Xen's score, less for who lost more of its period.
+    Loss(u64),
+    /// It runs on spare time.
+    Extra,
+}
+
+impl Default for Urgency {
+    fn default() -> Self {
+        Urgency::Slice(Instant::ZERO)
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
@@ -137,6 +174,10 @@ struct SedfUnit {
     left: Duration,
     /// How much it overran; taken off the next slice.
     overrun: Duration,
+    /// What it lost by waking early and has not made up for.
+    loss: Duration,
+    /// Is it in the order of those with a loss? Set by an early wake-up, cleared by a late one.
+    makes_up: bool,
     /// What is left of its turn in the spare time.
     turn: Duration,
     deadline: Instant,
@@ -166,6 +207,19 @@ impl SedfUnit {
         self.exhaustions += 1;
     }
 
+    /// It wakes before its deadline and loses its slice (`unblock_short_extra_support`).
+    fn lose_slice(&mut self) {
+        if !self.left.is_zero() {
+            self.loss = core::mem::take(&mut self.left);
+            self.turn = EXTRA_QUANTUM;
+        }
+        self.makes_up = true;
+    }
+
+    fn has_loss(&self) -> bool {
+        self.makes_up && !self.loss.is_zero()
+    }
+
     /// Consumes the turn; true at its end, when a new one waits behind the others.
     fn consume_turn(&mut self, ran: Duration) -> bool {
         self.turn = self.turn.saturating_sub(ran);
@@ -181,10 +235,12 @@ impl SedfUnit {
 #[derive(Debug)]
 struct Sedf {
     homes: Homes<Utilization>,
+    /// Does a unit that wakes early lose its slice?
+    loses_slices: bool,
 }
 
 impl QueueRules for Sedf {
-    type Key = Instant;
+    type Key = Urgency;
     type Params = Reservation;
     type Unit = SedfUnit;
     const TIMERS: Timers = Timers::Awake;
@@ -203,6 +259,8 @@ impl QueueRules for Sedf {
             home,
             left: reservation.slice,
             overrun: Duration::ZERO,
+            loss: Duration::ZERO,
+            makes_up: false,
             turn: EXTRA_QUANTUM,
             deadline: now,
             exhaustions: 0,
@@ -221,11 +279,14 @@ impl QueueRules for Sedf {
     }
 
     #[inline(always)]
-    fn urgency(unit: &SedfUnit) -> Option<Instant> {
+    fn urgency(unit: &SedfUnit) -> Option<Urgency> {
         if !unit.left.is_zero() {
-            return Some(unit.deadline);
+            return Some(Urgency::Slice(unit.deadline));
         }
-        unit.now.extratime.then_some(EXTRA)
+        if unit.has_loss() {
+            return Some(Urgency::Loss((unit.now.period.as_ns() << 10) / unit.loss.as_ns()));
+        }
+        unit.now.extratime.then_some(Urgency::Extra)
     }
 
     #[inline(always)]
@@ -242,20 +303,26 @@ impl QueueRules for Sedf {
     fn wake(&mut self, unit: &mut SedfUnit, now: Instant) {
         if now >= unit.deadline {
             unit.overrun = Duration::ZERO;
+            unit.makes_up = false;
             unit.start_period(now + unit.next.period);
+        } else if self.loses_slices {
+            unit.lose_slice();
         }
     }
 
     #[inline(always)]
     fn charge(&mut self, unit: &mut SedfUnit, ran: Duration) -> Charged {
-        let is_over = if unit.left.is_zero() {
-            unit.consume_turn(ran)
-        } else {
+        let is_over = if !unit.left.is_zero() {
             unit.consume_slice(ran);
             unit.left.is_zero()
+        } else if unit.has_loss() {
+            unit.loss = unit.loss.saturating_sub(ran);
+            unit.consume_turn(ran) || unit.loss.is_zero()
+        } else {
+            unit.consume_turn(ran)
         };
         match is_over {
-            true if unit.now.extratime => Charged::Demoted,
+            true if unit.now.extratime || unit.has_loss() => Charged::Demoted,
             true => Charged::Throttled,
             false => Charged::GoesOn,
         }
@@ -263,7 +330,8 @@ impl QueueRules for Sedf {
 
     /// Spare time stays below all slices.
     fn may_stand_in(unit: &SedfUnit, before: &SedfUnit) -> bool {
-        !unit.left.is_zero() || before.left.is_zero()
+        let of = |unit: &SedfUnit| matches!(Self::urgency(unit), Some(Urgency::Slice(_)));
+        of(unit) || !of(before)
     }
 
     #[inline(always)]
@@ -276,7 +344,7 @@ impl QueueRules for Sedf {
         Account {
             left: Some(unit.left),
             max: Some(unit.now.slice),
-            may_overrun: unit.now.extratime,
+            may_overrun: unit.now.extratime || unit.has_loss(),
             deadline: Some(unit.deadline),
             home: Some(unit.home),
             exhaustions: unit.exhaustions,

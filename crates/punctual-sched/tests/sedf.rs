@@ -1,8 +1,8 @@
 //! SEDF: exact timelines of every rule, and what slices guarantee.
 
 use proptest::prelude::*;
-use punctual_sched::registry::Options;
-use punctual_sched::{CpuId, Duration, Run, UnitId, UnitParams};
+use punctual_sched::registry::{OptionValue, Options};
+use punctual_sched::{CpuId, Duration, Instant, Run, UnitId, UnitParams};
 use punctual_testkit::driver::{Driver, at_ms, at_us, bound};
 
 const MS: Duration = Duration::from_ms(1);
@@ -182,4 +182,58 @@ proptest! {
             prop_assert!(driver.gantt.iter().all(|span| span.run != Run::Idle), "spare time is not used");
         }
     }
+}
+
+fn unblocking(how: &'static str) -> Driver {
+    Driver::named("sedf", 1, &Options::new().with("unblock", OptionValue::Word(how)))
+}
+
+/// A unit of 4 ms in 20 ms with three jobs, beside a hog of 15 ms in 20 ms whose deadlines are the earlier.
+fn finished_beside_a_hog(how: &'static str) -> Vec<Instant> {
+    let mut driver = unblocking(how);
+    busy(&mut driver, &slice(15, 20));
+    let unit = driver.insert(&slice(4, 20));
+    for (at, cost) in [(1, 1), (17, 1), (19, 2)] {
+        driver.release(unit, at_ms(at), ms(cost));
+    }
+    driver.run_until(at_ms(60));
+    driver.completions_of(unit)
+}
+
+/// The wake-up at 17 loses 3 ms of slice, and spare time comes in return until 20. Then the hog is first, up
+/// to the unit's period of 21 and beyond, since its deadline is at 40 and the unit's at 41.
+#[test]
+fn under_xens_unblocking_an_early_wake_up_waits_for_its_next_period_and_gets_spare_time() {
+    assert_eq!(finished_beside_a_hog("xen"), [at_ms(16), at_ms(18), at_ms(36)]);
+    // The slice that is kept has 2 ms before 21, and its deadline is the earliest.
+    assert_eq!(finished_beside_a_hog("resume"), [at_ms(16), at_ms(18), at_ms(21)]);
+}
+
+/// Of two that woke early, the one that lost more of its period comes first, in turns of 500 us; who may use
+/// spare time anyway comes behind both.
+#[test]
+fn spare_time_is_for_those_first_that_lost_most_of_their_periods() {
+    let mut driver = unblocking("xen");
+    busy(&mut driver, &extra(1, 100));
+    let [less, more] = [slice(2, 20), slice(4, 20)].map(|params| {
+        let unit = driver.insert(&params);
+        driver.release(unit, at_ms(1), Duration::from_us(1));
+        driver.release(unit, at_ms(5), ms(1));
+        unit
+    });
+    driver.run_until(at_ms(10));
+    let finished = [less, more].map(|unit| driver.completions_of(unit)[1]);
+    assert_eq!(finished, [at_ms(7), at_ms(6)]);
+}
+
+/// What was made up for is gone, and so is what a late wake-up found.
+#[test]
+fn a_loss_is_made_up_for_once() {
+    let mut driver = unblocking("xen");
+    let unit = driver.insert(&slice(2, 20));
+    driver.release(unit, at_ms(1), ms(1));
+    driver.release(unit, at_ms(5), ms(4));
+    driver.run_until(at_ms(60));
+    // 1 ms was left: it comes back at 5, and what is missing in the next periods, from 21 on.
+    assert_eq!(driver.timeline(0, MS), "-:0-1 0:1-2 -:2-5 0:5-6 -:6-21 0:21-23 -:23-41 0:41-42 -:42-60");
 }

@@ -1,8 +1,8 @@
 //! RTDS and SEDF: servers that keep their budget while they sleep, by earliest deadline.
 
 use punctual_model::index::{PoolIx, VcpuIx};
-use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
+use punctual_sched::{Duration, sedf};
 
 use super::decisions::{add_wakes, decisions};
 use super::groups::{GLOBAL_MAX, Group};
@@ -34,6 +34,11 @@ pub(super) fn servers(
     info: &PolicyInfo,
     wanted: Option<UnitIx>,
 ) -> Findings {
+    let options = &inputs.pool(pool).policy.options;
+    if info.option(sedf::UNBLOCK.name).is_some() && options.word(&sedf::UNBLOCK) == sedf::XEN {
+        let units = group.units.iter().copied();
+        return Findings::unknown_units(inputs, pool, units, Reason::LostSlice, Test::Policy(info.name));
+    }
     let reserved = |unit: &UnitIx| Reserved::of(info, inputs.params(*unit));
     let reserved: Vec<Reserved> = group.units.iter().map(reserved).collect();
     let servers = Servers::new(inputs, pool, group, &reserved);

@@ -88,7 +88,7 @@ impl Driver {
             shared_queue: info.shared_queue,
             budget_idles_away: info.budget_idles_away(),
             idles_away: info.work_conservation == WorkConservation::Never,
-            sleep_matters: info.sleep_matters,
+            sleep_matters: (info.sleep_matters)(options),
             units: Vec::new(),
             numbers: Vec::new(),
             now: Instant::ZERO,

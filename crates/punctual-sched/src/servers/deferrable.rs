@@ -46,7 +46,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     shared_queue: false,
     placement: Placement::Partitioned,
     budgets: BUDGETS,
-    sleep_matters: false,
+    sleep_matters: |_| false,
     has_timers: true,
     test: SchedulabilityTest::FixedPriorityServers(ServerKind::Deferrable),
     linux: OnLinux::servers(LinuxClass::Fifo, None),

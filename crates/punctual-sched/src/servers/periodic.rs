@@ -45,7 +45,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     shared_queue: false,
     placement: Placement::Partitioned,
     budgets: BUDGETS,
-    sleep_matters: false,
+    sleep_matters: |_| false,
     has_timers: true,
     test: SchedulabilityTest::FixedPriorityServers(ServerKind::Periodic),
     linux: OnLinux::servers(LinuxClass::Fifo, Some(OnLinux::KEPT_WHILE_IDLE)),

@@ -45,7 +45,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     shared_queue: false,
     placement: Placement::Partitioned,
     budgets: BUDGETS,
-    sleep_matters: true,
+    sleep_matters: |_| true,
     has_timers: true,
     test: SchedulabilityTest::FixedPriorityServers(ServerKind::Polling),
     linux: OnLinux::servers(LinuxClass::Fifo, Some(OnLinux::KEPT_WHILE_IDLE)),

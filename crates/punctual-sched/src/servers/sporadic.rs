@@ -69,7 +69,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     shared_queue: false,
     placement: Placement::Partitioned,
     budgets: BUDGETS,
-    sleep_matters: true,
+    sleep_matters: |_| true,
     has_timers: true,
     test: SchedulabilityTest::FixedPriorityServers(ServerKind::Sporadic),
     linux: OnLinux::servers(
