@@ -136,7 +136,7 @@ impl Processor {
     fn read(&mut self, mut kind_of: impl FnMut(i32) -> Option<Kind>) {
         for record in &mut self.switches {
             let next = match record {
-                Record::Switch { at_ns, to } => Some((at_ns, to)),
+                Record::Switch { at_ns, to, .. } => Some((at_ns, to)),
                 Record::Lost => None,
             };
             // A switch is told twice.

@@ -71,6 +71,18 @@ pub fn kernel_knows_stolen() -> bool {
     knows_stolen(&stat, config.as_deref())
 }
 
+/// Does the kernel leave time of interrupts out of threads' accounts? It does with
+/// `CONFIG_IRQ_TIME_ACCOUNTING`; without it, hardly any tick of the clock finds a processor in an interrupt,
+/// and the column `irq` of `/proc/stat` stays 0.
+pub fn kernel_knows_interrupts() -> bool {
+    knows_interrupts(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+fn knows_interrupts(stat: &str) -> bool {
+    let of_all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    of_all.and_then(|line| line.split_ascii_whitespace().nth(5)).is_some_and(|irq| irq != "0")
+}
+
 /// By `/proc/stat` and the configuration of the kernel, where that can be read.
 fn knows_stolen(stat: &str, config: Option<&str>) -> bool {
     let is_without =
@@ -84,6 +96,12 @@ fn knows_stolen(stat: &str, config: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupts_are_known_where_their_column_counts() {
+        assert!(knows_interrupts("cpu  9 9 9 9 9 1 9 9 0 0\ncpu0 9 9 9 9 9 1 9 9 0 0\n"));
+        assert!(!knows_interrupts("cpu  9 9 9 9 9 0 9 9 0 0\n") && !knows_interrupts(""));
+    }
 
     #[test]
     fn columns_of_a_processor_are_added_up_by_what_they_mean() {

@@ -11,5 +11,6 @@ pub mod signal;
 pub mod socket;
 pub mod stack;
 pub mod switches;
+pub mod tracepoints;
 pub mod tsc;
 pub mod users;

@@ -13,6 +13,7 @@ const BUFFER: usize = 256 * 1024;
 const LOST: u32 = 2;
 const SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
+const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,11 @@ pub enum Record {
     Switch {
         /// When, in ns of CLOCK_MONOTONIC.
         at_ns: u64,
-        /// The thread; 0 is the idle one.
+        /// The thread that left; 0 is the idle one.
+        from: i32,
+        /// Was it ready to run on? The record of the thread that came does not say (Linux 4.17 on).
+        preempted: Option<bool>,
+        /// The thread that came.
         to: i32,
     },
     /// Some switches are not known.
@@ -30,6 +35,12 @@ pub enum Record {
 
 /// Reads the switches of a processor.
 pub struct SwitchReader(Sampler);
+
+impl std::fmt::Debug for SwitchReader {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("SwitchReader").finish_non_exhaustive()
+    }
+}
 
 impl SwitchReader {
     /// Of one processor, from now on.
@@ -65,10 +76,13 @@ fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
     match kind {
         LOST => Some(Record::Lost),
         SWITCH_CPU_WIDE => {
-            let next = if misc & SWITCH_OUT != 0 { 4..8 } else { 12..16 };
-            let to = i32::from_ne_bytes(body.get(next)?.try_into().ok()?);
+            let thread = |at: usize| Some(i32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
+            let (other, own) = (thread(4)?, thread(12)?);
             let at_ns = u64::from_ne_bytes(body.get(16..24)?.try_into().ok()?);
-            Some(Record::Switch { at_ns, to })
+            let is_out = misc & SWITCH_OUT != 0;
+            let (from, to) = if is_out { (own, other) } else { (other, own) };
+            let preempted = is_out.then_some(misc & SWITCH_OUT_PREEMPT != 0);
+            Some(Record::Switch { at_ns, from, preempted, to })
         }
         _ => None,
     }
@@ -82,9 +96,11 @@ mod tests {
     fn a_switch_is_read_from_the_record_of_either_thread() {
         let mut body: Vec<u8> = [70i32, 71, 80, 81].iter().flat_map(|id| id.to_ne_bytes()).collect();
         body.extend(123_456_u64.to_ne_bytes());
-        let switch = Record::Switch { at_ns: 123_456, to: 71 };
-        assert_eq!(parse(SWITCH_CPU_WIDE, SWITCH_OUT, &body), Some(switch));
-        assert_eq!(parse(SWITCH_CPU_WIDE, 0, &body), Some(Record::Switch { at_ns: 123_456, to: 81 }));
+        let switch = |from, preempted, to| Some(Record::Switch { at_ns: 123_456, from, preempted, to });
+        assert_eq!(parse(SWITCH_CPU_WIDE, SWITCH_OUT, &body), switch(81, Some(false), 71));
+        let is_preempted = SWITCH_OUT | SWITCH_OUT_PREEMPT;
+        assert_eq!(parse(SWITCH_CPU_WIDE, is_preempted, &body), switch(81, Some(true), 71));
+        assert_eq!(parse(SWITCH_CPU_WIDE, 0, &body), switch(71, None, 81));
         assert_eq!(parse(SWITCH_CPU_WIDE, SWITCH_OUT, &body[..20]), None);
         assert_eq!(parse(LOST, 0, &[]), Some(Record::Lost));
         assert_eq!(parse(9, SWITCH_OUT, &body), None);
