@@ -18,6 +18,8 @@ pub struct ServiceConfig {
     pub mode: Mode,
     /// Is a VM left as it is, beside which not all budgets are guaranteed?
     pub is_strict: bool,
+    /// Where it knows from what VMs wait for.
+    pub waits: WaitSource,
     /// Pools, each processor in at most one.
     pub pools: Vec<Pool>,
     /// Names for processors, in the order of the files.
@@ -34,6 +36,20 @@ pub enum Mode {
     Observe,
     /// VMs of a class with a pool are under enforcement.
     Enforce,
+}
+
+/// Where the service knows from what VMs wait for. What the machine refuses is replaced by the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitSource {
+    /// The kernel's tracepoints.
+    #[default]
+    Tracepoints,
+    /// The kernel's records of context switches.
+    Switches,
+    /// Samples of the kernel's counters.
+    Samples,
+    /// It does not know.
+    Off,
 }
 
 /// What VMs and cgroups of a kind are to get, and which are of that kind.

@@ -14,6 +14,7 @@ use crate::admission::Admission;
 use crate::service;
 use crate::varlink::{Call, INTERFACE, Reply};
 use crate::view::{ActorView, HostView};
+use crate::waits::WhyView;
 
 /// The service answers within this.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -113,6 +114,16 @@ impl Client {
     /// There is none, or there are several.
     pub fn describe(&mut self, name: &str) -> Result<ActorView, ClientError> {
         field(self.call("Describe", named(name))?, "actor")
+    }
+
+    /// What the VM of this name or process waited for in the last seconds.
+    ///
+    /// # Errors
+    /// There is none, or there are several.
+    pub fn why(&mut self, name: &str, last_s: u64) -> Result<WhyView, ClientError> {
+        let mut parameters = named(name);
+        parameters.insert("last_s".into(), last_s.into());
+        field(self.call("Why", parameters)?, "why")
     }
 
     /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?

@@ -24,6 +24,7 @@ use crate::log::{Entry, Kind};
 use crate::registry::Registry;
 use crate::varlink::server::{Answers, Failure};
 use crate::view::{self, ActorView, HostView, PoolView, Warning};
+use crate::waits::Waits;
 use crate::wishes::Store;
 
 /// A warning is logged again when it was absent for this long.
@@ -46,6 +47,8 @@ pub(crate) struct Core {
     started_us: u64,
     pub(crate) registry: Registry,
     store: Store,
+    /// What VMs wait for.
+    pub(crate) waits: Waits,
     last_good: LastGood,
     discovery: Discovery,
     groups: Groups,
@@ -81,6 +84,7 @@ impl Core {
         let Start { loaded: Loaded { config, files }, refused } = start;
         let proc = Path::new("/proc");
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let waits = Waits::new(proc, config.waits);
         let mut core = Core {
             proc: proc.to_owned(),
             configuration,
@@ -88,6 +92,7 @@ impl Core {
             started_us: u64::try_from(realtime.as_micros()).unwrap_or(u64::MAX),
             registry: Registry::new(proc, config, owners),
             store: Store::new(directory),
+            waits,
             last_good,
             discovery: Discovery::new(proc),
             groups: Groups::of_machine(),
@@ -331,6 +336,7 @@ impl Core {
     pub(crate) fn sample(&mut self, now: Instant) {
         let discovery = &self.discovery;
         self.registry.sample(now, |process| discovery.vhost(process));
+        self.waits.sample(&self.registry);
         self.judge();
         let mut warnings: Vec<(Option<(String, u32)>, Warning)> = Vec::new();
         for actor in self.registry.actors() {
@@ -352,6 +358,12 @@ impl Core {
         self.warned.retain(|_, last| now.duration_since(*last) < WARNING_REST);
     }
 
+    /// Watches what the threads of all VMs wait for, and looks why some sleep.
+    pub(crate) fn watch_waits(&mut self) {
+        self.waits.watch(&self.registry);
+        self.waits.look_at_sleepers();
+    }
+
     /// Reads the configuration again. If it is broken, everything stays.
     ///
     /// # Errors
@@ -361,6 +373,7 @@ impl Core {
         match config::reload(&self.configuration, Path::new("/"), &mut self.topology, pools) {
             Ok(Loaded { config, files }) => {
                 let classes = count(config.classes.len(), "class");
+                self.waits.set_source(config.waits);
                 let moved = self.registry.configure(config);
                 self.files = files;
                 self.keep_configuration();
@@ -440,6 +453,7 @@ impl Core {
         let held = self.held(actor.process);
         let mut view = view::actor(&self.proc, &self.registry, actor, held);
         view.warnings = self.warnings(actor);
+        view.waits = self.waits.parts(actor.process);
         let refused = self.chosen.refused.get(&actor.process);
         let paused = (actor.is_paused() && actor.class().is_some()).then(|| PAUSED.to_owned());
         let reason = paused.or(view.not_held).or_else(|| refused.cloned());
@@ -474,6 +488,7 @@ impl Core {
             clients_dropped: self.clients.1,
             cpu_ns: time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
             enforcer_cpu_ns: self.enforcement.cpu_ns,
+            waits: self.waits.source(),
             warnings: self.host_warnings(&pools),
             pools,
         }
@@ -519,6 +534,12 @@ impl Answers for Core {
 
     fn describe(&self, name: &str) -> Result<Value, Failure> {
         Ok(json!(self.view(self.find(name)?)))
+    }
+
+    fn why(&mut self, name: &str, last_s: u64) -> Result<Value, Failure> {
+        self.waits.catch_up(&self.registry);
+        let actor = self.find(name)?;
+        Ok(json!(self.waits.why(actor.process, &actor.name, last_s)))
     }
 
     fn adjust(&mut self, name: &str, to: Adjustment) -> Result<Value, Failure> {

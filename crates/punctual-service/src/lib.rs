@@ -37,4 +37,5 @@ pub mod service;
 pub mod topology;
 pub mod varlink;
 pub mod view;
+pub mod waits;
 mod wishes;

@@ -3,10 +3,15 @@
 
 use std::fmt::Write as _;
 
-use crate::view::{ActorView, HostView, PoolView, TASK, VM};
+use punctual_hold::protocol::HeldVcpu;
 
-/// The label `vcpu` of a unit, whose threads have one budget together.
+use crate::view::{ActorView, HostView, PoolView, TASK, Thread, VM};
+use crate::waits::{BOUNDS_NS, PartView, WaitCause};
+
+/// The label `vcpu` of a unit, whose threads have one budget together, and of all vCPUs of a VM together.
 const ALL: &str = "all";
+/// Series of a VM at most.
+pub const SERIES_MAX: usize = 60;
 
 /// A metric with its samples.
 struct Family {
@@ -15,7 +20,13 @@ struct Family {
     help: &'static str,
     /// What follows the name of a sample.
     suffix: &'static str,
-    samples: Vec<(Vec<(&'static str, String)>, f64)>,
+    samples: Vec<Sample>,
+}
+
+struct Sample {
+    suffix: &'static str,
+    labels: Vec<(&'static str, String)>,
+    value: f64,
 }
 
 /// All metrics of a service that answers.
@@ -47,9 +58,32 @@ impl Family {
         Family { name, kind: "info", help, suffix: "_info", samples: Vec::new() }
     }
 
+    fn histogram(name: &'static str, help: &'static str) -> Family {
+        Family { name, kind: "histogram", help, suffix: "", samples: Vec::new() }
+    }
+
     fn add(&mut self, labels: &[(&'static str, &str)], value: f64) {
+        self.add_as(self.suffix, labels, value);
+    }
+
+    fn add_as(&mut self, suffix: &'static str, labels: &[(&'static str, &str)], value: f64) {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.samples.push((labels, value));
+        self.samples.push(Sample { suffix, labels, value });
+    }
+
+    /// A histogram's counts, each of those that are above the bound before and at most its own; the last one
+    /// has no bound.
+    fn add_counts(&mut self, labels: &[(&'static str, &str)], counts: &[u64], sum_ns: u64) {
+        let mut below = 0;
+        let bounds = BOUNDS_NS.iter().map(|bound| seconds(*bound).to_string());
+        for (count, bound) in counts.iter().zip(bounds.chain(["+Inf".to_owned()])) {
+            below += count;
+            let mut labels = labels.to_vec();
+            labels.push(("le", &bound));
+            self.add_as("_bucket", &labels, below as f64);
+        }
+        self.add_as("_count", labels, below as f64);
+        self.add_as("_sum", labels, seconds(sum_ns));
     }
 
     fn with(mut self, labels: &[(&'static str, &str)], value: f64) -> Family {
@@ -62,14 +96,14 @@ impl Family {
         if self.samples.is_empty() {
             return;
         }
-        let Family { name, kind, help, suffix, samples } = self;
+        let Family { name, kind, help, samples, .. } = self;
         // Writing to a string cannot fail.
         let _ = writeln!(out, "# TYPE {name} {kind}");
         if name.ends_with("_seconds") {
             let _ = writeln!(out, "# UNIT {name} seconds");
         }
         let _ = writeln!(out, "# HELP {name} {help}");
-        for (labels, value) in samples {
+        for Sample { suffix, labels, value } in samples {
             let labels: Vec<String> =
                 labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
             let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
@@ -113,6 +147,9 @@ fn of_host(host: &HostView) -> Vec<Family> {
     for PoolView { name, asked, processors, .. } in &host.pools {
         utilization.add(&[("pool", name)], asked / processors.len().max(1) as f64);
     }
+    let source = Family::info("punctual_wait_source", "Where the service knows from what VMs wait for.");
+    let lost =
+        Family::counter("punctual_wait_records_lost", "How often the kernel lost records of switches.");
     vec![
         up(true),
         Family::gauge("punctual_mode", "What the service does with VMs; 1 for the mode that it is in.")
@@ -122,79 +159,330 @@ fn of_host(host: &HostView) -> Vec<Family> {
             .with(&[], flag(is_refused)),
         cpu,
         utilization,
+        source.with(&[("source", &host.waits.source)], 1.0),
+        lost.with(&[], host.waits.lost as f64),
     ]
 }
 
+/// The metrics of VMs and units.
+struct OfVms {
+    info: Family,
+    run: Family,
+    ready: Family,
+    wait: Family,
+    latency: Family,
+    budget: Family,
+    period: Family,
+    delivered: Family,
+    exhausted: Family,
+    helpers: Family,
+    unguaranteed: Family,
+}
+
+/// Which metrics a VM has for each vCPU, rather than for all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Detail {
+    times: bool,
+    budgets: bool,
+    causes: bool,
+    latency: bool,
+}
+
+impl Detail {
+    /// As much as [`SERIES_MAX`] permits, the most important first. So it depends on the number of vCPUs
+    /// alone that a VM has, and series stay.
+    fn of(vcpus: usize) -> Detail {
+        const TIMES: usize = 2;
+        const BUDGETS: usize = 4;
+        const CAUSES: usize = WaitCause::ALL.len();
+        // With the last bucket, count and sum.
+        const LATENCY: usize = BOUNDS_NS.len() + 3;
+        // Information, admission, and five roles of helpers.
+        const FIXED: usize = 2 + 5;
+        let mut series = FIXED + TIMES + BUDGETS + CAUSES + LATENCY;
+        let mut fits = |each: usize| {
+            let more = each * vcpus.saturating_sub(1);
+            let fits = series + more <= SERIES_MAX;
+            series += if fits { more } else { 0 };
+            fits
+        };
+        Detail { times: fits(TIMES), budgets: fits(BUDGETS), causes: fits(CAUSES), latency: fits(LATENCY) }
+    }
+}
+
+impl OfVms {
+    fn new() -> OfVms {
+        OfVms {
+            info: Family::info("punctual_actor", "A VM or unit: its class, pool and state."),
+            run: Family::counter("punctual_vcpu_run_seconds", "Time that a vCPU ran."),
+            ready: Family::counter(
+                "punctual_vcpu_ready_seconds",
+                "Time that a vCPU was ready and had no processor.",
+            ),
+            wait: Family::counter(
+                "punctual_vcpu_wait_seconds",
+                "Time that a vCPU did not run although it had work, or was kept from it, by cause.",
+            ),
+            latency: Family::histogram(
+                "punctual_vcpu_wakeup_latency_seconds",
+                "Time from a wake-up of a vCPU until it ran.",
+            ),
+            budget: Family::gauge("punctual_vcpu_budget_seconds", "Budget of a vCPU that is held."),
+            period: Family::gauge("punctual_vcpu_period_seconds", "Period of a vCPU that is held."),
+            delivered: Family::gauge(
+                "punctual_vcpu_delivered_ratio",
+                "Share of periods in which a vCPU got its budget or did not want it.",
+            ),
+            exhausted: Family::counter("punctual_vcpu_exhausted", "How often a vCPU used its budget up."),
+            helpers: Family::counter(
+                "punctual_helper_run_seconds",
+                "Time that threads of a VM ran that are no vCPUs, by role.",
+            ),
+            unguaranteed: Family::gauge(
+                "punctual_admission_unguaranteed",
+                "How many vCPUs of a VM have a budget that is not guaranteed.",
+            ),
+        }
+    }
+
+    fn all(self) -> Vec<Family> {
+        let OfVms { info, run, ready, wait, latency, budget, period, .. } = self;
+        let OfVms { delivered, exhausted, helpers, unguaranteed, .. } = self;
+        vec![info, run, ready, wait, latency, budget, period, delivered, exhausted, helpers, unguaranteed]
+    }
+
+    fn add(&mut self, host: &HostView, actor: &ActorView, name: &str) {
+        let domain = ("domain", name);
+        let class = actor.class.as_deref().unwrap_or_default();
+        let pool = actor.pool.as_deref().unwrap_or_default();
+        self.info.add(&[domain, ("class", class), ("pool", pool), ("state", &actor.state)], 1.0);
+        let vcpus: Vec<&Thread> = actor.threads.iter().filter(|thread| thread.vcpu.is_some()).collect();
+        let detail = Detail::of(vcpus.len());
+        if let Some(all) = actor.roles.iter().find(|role| role.role == TASK) {
+            self.add_times(name, ALL, all.run_ns, all.wait_ns);
+        }
+        if detail.times {
+            for (vcpu, thread) in vcpus.iter().filter_map(|one| Some((one.vcpu?, one))) {
+                self.add_times(name, &vcpu.to_string(), thread.run_ns, thread.wait_ns);
+            }
+        } else {
+            let sum = |of: fn(&Thread) -> u64| vcpus.iter().map(|one| of(one)).sum();
+            self.add_times(name, ALL, sum(|one| one.run_ns), sum(|one| one.wait_ns));
+        }
+        self.add_waits(name, actor, detail);
+        self.add_budgets(name, host, actor, detail);
+        for role in actor.roles.iter().filter(|role| role.role != "vcpu" && role.role != TASK) {
+            self.helpers.add(&[domain, ("role", &role.role)], seconds(role.run_ns));
+        }
+        let lost = actor.warnings.iter().filter(|warning| warning.kind == "admission").count();
+        self.unguaranteed.add(&[domain], lost as f64);
+    }
+
+    fn add_times(&mut self, name: &str, vcpu: &str, run_ns: u64, ready_ns: u64) {
+        let labels = [("domain", name), ("vcpu", vcpu)];
+        self.run.add(&labels, seconds(run_ns));
+        self.ready.add(&labels, seconds(ready_ns));
+    }
+
+    fn add_waits(&mut self, name: &str, actor: &ActorView, detail: Detail) {
+        let vcpus: Vec<&PartView> = actor.waits.iter().filter(|part| part.vcpu.is_some()).collect();
+        if vcpus.is_empty() {
+            return;
+        }
+        let parts = |each: bool| -> Vec<(String, Vec<&PartView>)> {
+            if !each {
+                return vec![(ALL.into(), vcpus.clone())];
+            }
+            vcpus.iter().map(|&part| (part.vcpu.unwrap_or_default().to_string(), vec![part])).collect()
+        };
+        for (vcpu, parts) in parts(detail.causes) {
+            for cause in WaitCause::ALL {
+                let of_cause = parts.iter().flat_map(|part| &part.causes).filter(|one| one.cause == cause);
+                let time_ns = of_cause.map(|one| one.time_ns).sum();
+                let labels = [("domain", name), ("vcpu", &vcpu), ("cause", cause.name())];
+                self.wait.add(&labels, seconds(time_ns));
+            }
+        }
+        for (vcpu, parts) in parts(detail.latency) {
+            let mut counts = vec![0; BOUNDS_NS.len() + 1];
+            for (all, count) in parts.iter().flat_map(|part| part.latency_counts.iter().enumerate()) {
+                counts[all] += count;
+            }
+            let sum_ns = parts.iter().map(|part| part.latency_sum_ns).sum();
+            self.latency.add_counts(&[("domain", name), ("vcpu", &vcpu)], &counts, sum_ns);
+        }
+    }
+
+    fn add_budgets(&mut self, name: &str, host: &HostView, actor: &ActorView, detail: Detail) {
+        let known = host.classes.iter().find(|known| Some(&known.name) == actor.class.as_ref());
+        let times = known.and_then(|class| class.budget_ns.zip(class.period_ns));
+        let each = |held: &HeldVcpu| {
+            let vcpu = if actor.kind == VM { held.number.to_string() } else { ALL.into() };
+            (vcpu, vec![*held])
+        };
+        let groups: Vec<(String, Vec<HeldVcpu>)> = if detail.budgets || actor.kind != VM {
+            actor.budgets.iter().map(each).collect()
+        } else {
+            vec![(ALL.into(), actor.budgets.clone())]
+        };
+        for (vcpu, held) in groups.into_iter().filter(|(_, held)| !held.is_empty()) {
+            let labels = [("domain", name), ("vcpu", vcpu.as_str())];
+            let sum = |of: fn(&HeldVcpu) -> u64| held.iter().map(of).sum::<u64>();
+            if let Some((budget_ns, period_ns)) = times {
+                self.budget.add(&labels, seconds(budget_ns) * held.len() as f64);
+                self.period.add(&labels, seconds(period_ns));
+            }
+            let periods = sum(|one| one.periods);
+            if periods > 0 {
+                self.delivered.add(&labels, sum(|one| one.delivered) as f64 / periods as f64);
+            }
+            self.exhausted.add(&labels, sum(|one| one.exhausted) as f64);
+        }
+    }
+}
+
 fn of_vms(host: &HostView, actors: &[ActorView]) -> Vec<Family> {
-    let mut info = Family::info("punctual_actor", "A VM or unit: its class, pool and state.");
-    let mut run = Family::counter("punctual_vcpu_run_seconds", "Time that a vCPU ran.");
-    let mut wait =
-        Family::counter("punctual_vcpu_ready_seconds", "Time that a vCPU was ready and had no processor.");
-    let mut budget = Family::gauge("punctual_vcpu_budget_seconds", "Budget of a vCPU that is held.");
-    let mut period = Family::gauge("punctual_vcpu_period_seconds", "Period of a vCPU that is held.");
-    let mut delivered = Family::gauge(
-        "punctual_vcpu_delivered_ratio",
-        "Share of periods in which a vCPU got its budget or did not want it.",
-    );
-    let mut exhausted = Family::counter("punctual_vcpu_exhausted", "How often a vCPU used its budget up.");
-    let mut helpers = Family::counter(
-        "punctual_helper_run_seconds",
-        "Time that threads of a VM ran that are no vCPUs, by role.",
-    );
-    let mut unguaranteed = Family::gauge(
-        "punctual_admission_unguaranteed",
-        "How many vCPUs of a VM have a budget that is not guaranteed.",
-    );
+    let mut of_vms = OfVms::new();
     for actor in actors {
         // A series must be there once, and two VMs may have the same name.
         let is_only = actors.iter().filter(|other| other.name == actor.name).count() == 1;
         let name = if is_only { actor.name.clone() } else { format!("{}#{}", actor.name, actor.process) };
-        let domain = ("domain", name.as_str());
-        let class = actor.class.as_deref().unwrap_or_default();
-        let pool = actor.pool.as_deref().unwrap_or_default();
-        info.add(&[domain, ("class", class), ("pool", pool), ("state", &actor.state)], 1.0);
-        if let Some(all) = actor.roles.iter().find(|role| role.role == TASK) {
-            run.add(&[domain, ("vcpu", ALL)], seconds(all.run_ns));
-            wait.add(&[domain, ("vcpu", ALL)], seconds(all.wait_ns));
-        }
-        for thread in &actor.threads {
-            if let Some(vcpu) = thread.vcpu {
-                let vcpu = vcpu.to_string();
-                run.add(&[domain, ("vcpu", &vcpu)], seconds(thread.run_ns));
-                wait.add(&[domain, ("vcpu", &vcpu)], seconds(thread.wait_ns));
-            }
-        }
-        let known = host.classes.iter().find(|known| Some(&known.name) == actor.class.as_ref());
-        for held in &actor.budgets {
-            let vcpu = if actor.kind == VM { held.number.to_string() } else { ALL.into() };
-            let labels = [domain, ("vcpu", vcpu.as_str())];
-            let times = known.and_then(|class| class.budget_ns.zip(class.period_ns));
-            if let Some((budget_ns, period_ns)) = times {
-                budget.add(&labels, seconds(budget_ns));
-                period.add(&labels, seconds(period_ns));
-            }
-            if held.periods > 0 {
-                delivered.add(&labels, held.delivered as f64 / held.periods as f64);
-            }
-            exhausted.add(&labels, held.exhausted as f64);
-        }
-        for role in actor.roles.iter().filter(|role| role.role != "vcpu" && role.role != TASK) {
-            helpers.add(&[domain, ("role", &role.role)], seconds(role.run_ns));
-        }
-        let lost = actor.warnings.iter().filter(|warning| warning.kind == "admission").count();
-        unguaranteed.add(&[domain], lost as f64);
+        of_vms.add(host, actor, &name);
     }
-    vec![info, run, wait, budget, period, delivered, exhausted, helpers, unguaranteed]
+    of_vms.all()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::waits::CauseView;
 
     #[test]
     fn labels_cannot_end_their_quotes_or_line() {
         assert_eq!(escaped("a\"} 1\nb\\"), "a\\\"} 1\\nb\\\\");
         let help = "# TYPE punctual_up gauge\n# HELP punctual_up Whether the service answers.\n";
         assert_eq!(down(), format!("{help}punctual_up 0\n# EOF\n"));
+    }
+
+    /// A VM with so many vCPUs, all of which are held and have waited.
+    fn vm(vcpus: u32) -> ActorView {
+        let thread = |number: u32| {
+            json!({
+                "tid": number, "name": "CPU", "role": "vcpu", "vcpu": number, "processors": [],
+                "rt_priority": 0, "run_ns": 1, "wait_ns": 2,
+            })
+        };
+        let part = |number: u32| PartView {
+            role: "vcpu".into(),
+            vcpu: Some(number),
+            causes: vec![CauseView { cause: WaitCause::Throttled, by: None, time_ns: 500_000_000 }],
+            latency_counts: vec![1, 0, 0, 0, 2, 0, 0, 1],
+            latency_sum_ns: 3_000_000,
+            ..PartView::default()
+        };
+        let held = |number: u32| HeldVcpu { number, periods: 4, delivered: 3, ..held() };
+        let role = |role: &str| json!({ "role": role, "threads": 1, "run_ns": 1, "wait_ns": 1 });
+        let roles = ["vcpu", "main-loop", "io", "vhost", "rcu", "other"].map(role);
+        let view = json!({
+            "kind": "vm", "name": "a", "process": 1, "processes": 1, "is_libvirt": false, "owner": 0,
+            "state": "held", "class": "c", "seen_us": 0, "roles": roles, "warnings": [],
+            "threads": (0..vcpus).map(thread).collect::<Vec<_>>(),
+        });
+        let view: ActorView = serde_json::from_value(view).expect("a VM");
+        ActorView { waits: (0..vcpus).map(part).collect(), budgets: (0..vcpus).map(held).collect(), ..view }
+    }
+
+    fn held() -> HeldVcpu {
+        let held = json!({
+            "number": 0, "order": "runs", "left_ns": null, "exhausted": 0, "periods": 0, "delivered": 0,
+            "longest_without_ns": 0, "wait_p99_ns": 0,
+        });
+        serde_json::from_value(held).expect("a vCPU")
+    }
+
+    fn host() -> HostView {
+        let class = json!({
+            "name": "c", "budget_ns": 1, "period_ns": 2, "best_effort": false, "shares_budget": false,
+            "actors": 1,
+        });
+        let pool = json!({ "name": "p", "processors": [1], "policy": "rtds", "asked": 0.5 });
+        let host = json!({
+            "version": "1", "mode": "enforce", "configuration": "", "started_us": 0, "processors": 1,
+            "actors": 1, "actors_seen": 1, "actors_released": 0, "classes": [class], "pools": [pool],
+            "hook_messages": 0, "hook_garbage": 0, "clients": 0, "clients_dropped": 0, "cpu_ns": 0,
+            "waits": { "source": "switches", "lost": 7 }, "warnings": [],
+        });
+        serde_json::from_value(host).expect("a host")
+    }
+
+    fn series(vcpus: u32) -> Vec<String> {
+        let text = text(&host(), &[vm(vcpus)]);
+        text.lines().filter(|line| line.contains("{domain=\"a\"")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_vm_has_at_most_60_series_and_no_time_is_lost() {
+        for vcpus in 1..=128 {
+            let series = series(vcpus);
+            assert!(series.len() <= SERIES_MAX, "{vcpus} vCPUs: {} series", series.len());
+            let of = |start: &str| -> f64 {
+                let values = series.iter().filter(|line| line.starts_with(start));
+                values
+                    .map(|line| line.rsplit(' ').next().expect("a value").parse::<f64>().expect("a number"))
+                    .sum()
+            };
+            assert_eq!(of("punctual_vcpu_wait_seconds_total{"), 0.5 * f64::from(vcpus));
+            assert_eq!(of("punctual_vcpu_wakeup_latency_seconds_count{"), 4.0 * f64::from(vcpus));
+        }
+        let per_vcpu = |vcpus: u32, start: &str| {
+            series(vcpus).iter().filter(|line| line.starts_with(start) && line.contains("vcpu=\"0\"")).count()
+        };
+        let causes = "punctual_vcpu_wait_seconds_total{";
+        assert_eq!([1, 2, 3].map(|vcpus| per_vcpu(vcpus, causes)), [14, 14, 0]);
+        assert_eq!([4, 5].map(|vcpus| per_vcpu(vcpus, "punctual_vcpu_exhausted_total{")), [1, 0]);
+        assert_eq!([12, 13].map(|vcpus| per_vcpu(vcpus, "punctual_vcpu_run_seconds_total{")), [1, 0]);
+    }
+
+    #[test]
+    fn buckets_of_a_histogram_are_cumulative() {
+        let buckets: Vec<String> = series(1)
+            .into_iter()
+            .filter_map(|line| Some(line.strip_prefix("punctual_vcpu_wakeup_latency_seconds")?.to_owned()))
+            .collect();
+        assert_eq!(buckets[0], "_bucket{domain=\"a\",vcpu=\"0\",le=\"0.00001\"} 1");
+        assert_eq!(buckets[7], "_bucket{domain=\"a\",vcpu=\"0\",le=\"+Inf\"} 4");
+        assert_eq!(buckets[8], "_count{domain=\"a\",vcpu=\"0\"} 4");
+        assert_eq!(buckets[9], "_sum{domain=\"a\",vcpu=\"0\"} 0.003");
+    }
+
+    /// Names are an interface: the manual has each of them, and no other.
+    #[test]
+    fn the_manual_lists_all_names() {
+        let manual = include_str!("../../../docs/service.md");
+        let (_, section) = manual.split_once("\n## Metrics\n").expect("a section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let listed: BTreeSet<&str> = section
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|code| code.starts_with("punctual_") && !code.contains('{'))
+            .collect();
+        let text = text(&host(), &[vm(1)]);
+        let names = text.lines().filter(|line| !line.starts_with('#'));
+        let names: BTreeSet<&str> = names
+            .map(|line| line.split(['{', ' ']).next().unwrap_or_default())
+            .map(|name| {
+                ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+            })
+            .collect();
+        assert_eq!(names, listed);
+        let causes = WaitCause::ALL.map(WaitCause::name);
+        let missing: Vec<&str> =
+            causes.into_iter().filter(|cause| !manual.contains(&format!("`{cause}`"))).collect();
+        assert!(missing.is_empty(), "docs/service.md lacks {missing:?}");
     }
 }

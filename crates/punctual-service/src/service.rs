@@ -27,6 +27,7 @@ use crate::notify::Notifier;
 use crate::varlink::SOCKET;
 use crate::varlink::server::Server;
 use crate::view::EventView;
+use crate::waits::DRAIN_INTERVAL;
 use crate::{hook, libvirt, topology};
 
 /// How often to look whether a process started.
@@ -159,9 +160,12 @@ impl Service {
         let watchdog = self.notifier.watchdog_interval();
         let start = Instant::now();
         let (mut look, mut sample) = (start + LOOK_INTERVAL, start + SAMPLE_INTERVAL);
-        let mut sign = start;
+        let (mut sign, mut drain) = (start, start);
         loop {
-            let due = look.min(sample).min(watchdog.map_or(look, |_| sign));
+            let mut due = look.min(sample).min(watchdog.map_or(look, |_| sign));
+            if self.core.waits.is_reading() {
+                due = due.min(drain);
+            }
             let tokens = self.descriptors.wait(due.saturating_duration_since(Instant::now()))?;
             let mut is_hurry = false;
             for token in tokens {
@@ -177,8 +181,13 @@ impl Service {
                 }
             }
             let now = Instant::now();
+            if self.core.waits.is_reading() && now >= drain {
+                self.core.waits.drain();
+                drain = now + DRAIN_INTERVAL;
+            }
             if is_hurry || now >= look {
                 self.look(now);
+                self.core.watch_waits();
                 self.want(now);
                 look = now + LOOK_INTERVAL;
             }

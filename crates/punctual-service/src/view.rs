@@ -15,6 +15,7 @@ use crate::actor::{Actor, State, What};
 use crate::log::Entry;
 use crate::registry::Registry;
 use crate::sample::{Sampled, share};
+use crate::waits::{PartView, SourceView};
 
 /// A thread of a VM or a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +100,9 @@ pub struct ActorView {
     /// What its vCPUs that are held get.
     #[serde(default)]
     pub budgets: Vec<HeldVcpu>,
+    /// What its vCPUs and helpers waited for.
+    #[serde(default)]
+    pub waits: Vec<PartView>,
     pub warnings: Vec<Warning>,
 }
 
@@ -170,6 +174,9 @@ pub struct HostView {
     /// Processor time of the enforcing process, while it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcer_cpu_ns: Option<u64>,
+    /// Where the service knows from what VMs wait for.
+    #[serde(default)]
+    pub waits: SourceView,
     pub warnings: Vec<Warning>,
 }
 
@@ -232,6 +239,7 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
         is_paused: actor.is_paused(),
         not_held: held.and_then(|held| held.not_held.clone()),
         budgets: held.map(|held| held.vcpus.clone()).unwrap_or_default(),
+        waits: Vec::new(),
         warnings: warnings(registry, actor),
     }
 }

@@ -241,6 +241,10 @@ fn a_vm_is_seen_matched_sampled_and_released() {
     assert_eq!(row.split_whitespace().nth(1), Some("relay"), "{screen}");
     let one = String::from_utf8(service.status(&["punctual-relay-1"]).stdout).expect("text");
     assert!(one.contains("\nvcpu 3 ") && one.contains("class relay"), "{one}");
+    let (status, error) = service.tell(&["why", "punctual-rely-1"]);
+    assert!(status == 2 && error.contains("is it `punctual-relay-1`?"), "{error}");
+    let (status, error) = service.tell(&["why", "punctual-relay-1", "--last", "5min"]);
+    assert_eq!((status, error.as_str()), (0, ""));
     drop(vm);
     wait("it is released", || actor(&service.json(), "punctual-relay-1").is_null());
     let unknown = service.status(&["punctual-relay-1"]);

@@ -28,6 +28,8 @@ pub(crate) const UNREAD_MAX: usize = 1 << 20;
 const ADMIT_MAX: u32 = 256;
 /// Methods for root alone.
 const CHANGING: [&str; 5] = ["Adjust", "Pause", "Resume", "Restore", "Reload"];
+/// What a VM waited for is kept so long, in seconds.
+const WHY_LAST_S: u64 = 3600;
 /// Steps for one client in a row.
 const STEPS_MAX: usize = 64;
 
@@ -41,6 +43,8 @@ pub(crate) trait Answers {
     fn actor(&self, process: u32) -> Option<Value>;
     /// The actor with this name.
     fn describe(&self, name: &str) -> Result<Value, Failure>;
+    /// What the VM with this name waited for in the last seconds.
+    fn why(&mut self, name: &str, last_s: u64) -> Result<Value, Failure>;
     /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?
     fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure>;
     /// Gives a VM other parameters than its class does; then whose budgets are not guaranteed.
@@ -360,6 +364,10 @@ impl Client {
                 Ok(None)
             }
             (INTERFACE, "Describe") => Ok(Some(json!({ "actor": answers.describe(text("name")?)? }))),
+            (INTERFACE, "Why") => {
+                let last_s = call.number("last_s")?.unwrap_or(WHY_LAST_S);
+                Ok(Some(json!({ "why": answers.why(text("name")?, last_s)? })))
+            }
             (INTERFACE, "Admit") => {
                 let (count, vcpus) = (call.count("count")?, call.count("vcpus")?);
                 Ok(Some(json!({ "admission": answers.admit(text("class")?, count, vcpus)? })))

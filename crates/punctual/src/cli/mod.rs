@@ -41,6 +41,7 @@ mod sweep;
 mod switch;
 mod synthesize;
 mod top;
+mod why;
 mod xen;
 
 use std::process::ExitCode;
@@ -181,6 +182,7 @@ enum Command {
     Serve(serve::Args),
     Enforce(enforce::Args),
     Status(status::Args),
+    Why(why::Args),
     Admit(admit::Args),
     Adjust(adjust::Args),
     Pause(adjust::PauseArgs),
@@ -235,6 +237,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args, &ui),
         Command::Enforce(args) => enforce::run(args, &ui),
         Command::Status(args) => status::run(args, &ui),
+        Command::Why(args) => why::run(args, &ui),
         Command::Admit(args) => admit::run(args, &ui),
         Command::Adjust(args) => adjust::run(args, &ui),
         Command::Pause(args) => adjust::pause(args),

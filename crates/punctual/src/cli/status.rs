@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::error::Error;
 use super::exit;
 use super::output::{Ui, wrapped};
+use super::why::known_from;
 
 /// Show the VMs and units that the service sees: class, threads, processors, run and wait times, budgets,
 /// warnings.
@@ -105,6 +106,9 @@ fn all(Status { host, actors }: &Status) -> String {
     let mut out = format!("punctual {version} on {processors} {does}\n");
     if let Some(error) = &host.reload_error {
         out += &wrapped("", "  ", &format!("the configuration is refused, the one before stays: {error}"));
+    }
+    if !matches!(host.waits.source.as_str(), "none" | "") {
+        out += &wrapped("what VMs wait for is ", "  ", &known_from(&host.waits));
     }
     if !host.pools.is_empty() {
         let heads = ["pool", "processors", "policy", "budgets ask for"];
@@ -349,6 +353,7 @@ fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
 mod tests {
     use punctual_model::service::Adjustment;
     use punctual_service::view::RoleTotal;
+    use punctual_service::waits::SourceView;
 
     use super::*;
 
@@ -379,6 +384,11 @@ mod tests {
         }
     }
 
+    fn switches() -> SourceView {
+        let reason = Some("no tracepoints: tracefs is not mounted".into());
+        SourceView { source: "switches".into(), reason, lost: 0 }
+    }
+
     fn status() -> Status {
         let actor = ActorView {
             kind: view::VM.into(),
@@ -404,6 +414,7 @@ mod tests {
             adjustment: Adjustment { budget_ns: Some(450_000), ..Adjustment::default() },
             is_paused: false,
             not_held: None,
+            waits: Vec::new(),
             budgets: Vec::new(),
             warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],
         };
@@ -435,6 +446,7 @@ mod tests {
             clients_dropped: 0,
             cpu_ns: 0,
             enforcer_cpu_ns: None,
+            waits: switches(),
             warnings: Vec::new(),
         };
         Status { host, actors: vec![actor] }
@@ -445,6 +457,8 @@ mod tests {
         let expected = "\
 punctual 0.1.0 on 4 processors observes 1 VM and changes nothing
 the configuration is refused, the one before stays: host.toml:3: no
+what VMs wait for is known from the kernel's records of switches; no tracepoints: tracefs is not
+  mounted
 
 pool  processors  policy    budgets ask for
 rt    2-3         a policy  0.80 of 2

@@ -12,6 +12,12 @@ pub(crate) const ENFORCE: &str = "enforce";
 pub(crate) const WARN: &str = "warn";
 pub(crate) const STRICT: &str = "strict";
 
+/// Where the service knows from what VMs wait for.
+pub(crate) const TRACEPOINTS: &str = "tracepoints";
+pub(crate) const SWITCHES: &str = "switches";
+pub(crate) const SAMPLES: &str = "samples";
+pub(crate) const OFF: &str = "off";
+
 /// The document itself: all files together.
 pub(crate) static SERVICE: TableInfo = TableInfo {
     title: "the service's configuration",
@@ -29,6 +35,14 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
             Some(WARN),
             "What happens with a VM beside which not all budgets are guaranteed. `warn` holds it and warns; \
              `strict` leaves it as it is.",
+        ),
+        key(
+            "waits",
+            Kind::Word(&[TRACEPOINTS, SWITCHES, SAMPLES, OFF]),
+            Some(TRACEPOINTS),
+            "Where the service knows from what VMs wait for: the kernel's tracepoints, its records of \
+             switches, or samples of its counters. What the machine refuses is replaced by the next one. \
+             `off`: nothing is read.",
         ),
         key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
         key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),

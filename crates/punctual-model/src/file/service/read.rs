@@ -2,7 +2,9 @@
 
 use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
-use super::keys::{ENFORCE, MATCH, NEAR, REFUSED, REFUSED_OF_CLASS, Refused, SERVICE, STRICT};
+use super::keys::{
+    ENFORCE, MATCH, NEAR, OFF, REFUSED, REFUSED_OF_CLASS, Refused, SAMPLES, SERVICE, STRICT, SWITCHES,
+};
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::build::refused;
@@ -22,6 +24,7 @@ use crate::index::PoolIx;
 use crate::placement::{Slot, near_slot};
 use crate::service::{
     Class, ExecName, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig, ThreadPlace, Threads,
+    WaitSource,
 };
 use crate::topology::Topology;
 
@@ -123,6 +126,12 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
     section.check_keys(errors);
     let mode = if section.word("mode", errors) == Some(ENFORCE) { Mode::Enforce } else { Mode::Observe };
     let is_strict = section.word("admission", errors) == Some(STRICT);
+    let waits = match section.word("waits", errors) {
+        Some(SWITCHES) => WaitSource::Switches,
+        Some(SAMPLES) => WaitSource::Samples,
+        Some(OFF) => WaitSource::Off,
+        _ => WaitSource::Tracepoints,
+    };
     let machine = section.get("machine").and_then(|_| section.table("machine", errors));
     let own = machine.and_then(|machine| machine.count("processors", errors));
     // A file may be for a part of the machine, or list processors of a greater one.
@@ -135,6 +144,7 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
     ServiceConfig {
         mode,
         is_strict,
+        waits,
         pools: pools
             .into_iter()
             .filter_map(|pool| {

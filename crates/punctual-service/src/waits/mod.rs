@@ -1,0 +1,455 @@
+//! What the threads of VMs wait for, and because of whom, without a guest's help and without enforcement.
+//!
+//! `source.rs` hands over what the scheduler of the kernel does, `account.rs` makes parts of waits of it,
+//! `book.rs` adds them up by cause and keeps the worst waits. `limits.rs` knows cgroups, `who.rs` names of
+//! threads, `busy.rs` who ran where nobody sees switches. `Waits` drives them: events are read every
+//! [`DRAIN_INTERVAL`], and with each sample of the counters the time up to then is accounted for.
+//!
+//! While the host has no VM, nothing is read.
+
+mod account;
+mod book;
+mod busy;
+mod cause;
+mod latency;
+mod limits;
+mod share;
+mod source;
+mod view;
+mod who;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use punctual_linux::os::load::{self, Load};
+use punctual_linux::os::proc::SchedStat;
+use punctual_linux::preflight;
+use punctual_linux::vmm::Role;
+use punctual_model::service::WaitSource;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::actor::What;
+use crate::registry::Registry;
+
+use account::{Account, Accountant, Because, Event, Off, Out};
+use book::{Book, Part, Window};
+use busy::{Busy, Ran};
+use cause::{Name, WaitCause as Cause, Who, cause_of};
+use limits::Limits;
+use source::{Kind, Opened};
+use who::Names;
+
+pub use cause::WaitCause;
+pub use latency::BOUNDS_NS;
+pub use view::{CauseView, PartView, SourceView, StepView, WaitView, WhyView};
+
+/// How often events are read: 512 KiB of records last for 100 ms at 60,000 switches a second of one
+/// processor.
+pub const DRAIN_INTERVAL: Duration = Duration::from_millis(25);
+/// An event is read at the latest so long after it happened.
+const GRACE_NS: u64 = 1_000_000;
+/// Who sleeps for longer may be frozen.
+const SLEEP_NS: u64 = 100_000_000;
+/// Clocks of threads and of switches differ by less, because the kernel advances the former with its ticks.
+const SLACK_NS: u64 = 12_000_000;
+/// Cgroups of threads are looked for so often, and names of threads are asked for again, in samples.
+const GROUPS_EVERY: u64 = 2;
+const NAMES_EVERY: u64 = 5;
+
+/// What the kernel's account of a thread said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// When it was seen for the first time.
+    base: SchedStat,
+    /// At the last sample.
+    last: SchedStat,
+    /// How long it was ready by the accountant, and by inference.
+    ready_ns: u64,
+    /// Time on a processor that was not its own and is counted.
+    taken_ns: u64,
+    /// The sleep that was looked at last, by its begin.
+    looked_ns: u64,
+    /// Was it stopped or frozen at the last sample?
+    was_kept: Option<Off>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    proc: PathBuf,
+    wanted: WaitSource,
+    opened: Option<Opened>,
+    accountant: Accountant,
+    book: Book,
+    limits: Limits,
+    names: Names,
+    busy: Busy,
+    known: HashMap<u32, Known>,
+    /// By process: what VMs are called, and whether they are held.
+    vms: BTreeMap<u32, (Name, bool)>,
+    processors: Vec<usize>,
+    loads: Vec<Load>,
+    /// Does the kernel leave out of threads' accounts what a hypervisor below took, and what interrupts took?
+    kernel_knows: (bool, bool),
+    samples: u64,
+    /// Up to when events were read, and when the last sample was.
+    read_ns: u64,
+    sampled_ns: u64,
+}
+
+/// Now, in ns of CLOCK_MONOTONIC.
+pub(crate) fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+impl Waits {
+    pub(crate) fn new(proc: &Path, wanted: WaitSource) -> Waits {
+        let processors = preflight::online();
+        Waits {
+            proc: proc.to_owned(),
+            wanted,
+            opened: None,
+            accountant: Accountant::default(),
+            book: Book::default(),
+            limits: Limits::new(proc),
+            names: Names::new(proc),
+            busy: Busy::new(proc),
+            known: HashMap::new(),
+            vms: BTreeMap::new(),
+            loads: load::loads(&processors).unwrap_or_default(),
+            processors,
+            kernel_knows: (load::kernel_knows_stolen(), load::kernel_knows_interrupts()),
+            samples: 0,
+            read_ns: 0,
+            sampled_ns: 0,
+        }
+    }
+
+    /// Uses another source from now on; what is counted stays.
+    pub(crate) fn set_source(&mut self, wanted: WaitSource) {
+        if std::mem::replace(&mut self.wanted, wanted) != wanted {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        self.opened = None;
+        self.accountant = Accountant::default();
+        self.busy.forget();
+        self.known.clear();
+    }
+
+    /// Are there events to be read?
+    pub(crate) fn is_reading(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| opened.source.is_some())
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        self.opened.as_ref().map(|opened| opened.kind)
+    }
+
+    /// Watches the threads of all VMs, and opens the source if there are any.
+    pub(crate) fn watch(&mut self, registry: &Registry) {
+        let mut seen: HashSet<u32> = HashSet::new();
+        let is_vm = |what: What| matches!(what, What::Vm(_));
+        let mut vms = BTreeMap::new();
+        let at_ns = self.read_ns.max(now_ns().saturating_sub(GRACE_NS));
+        for actor in registry.actors().filter(|actor| is_vm(actor.what)) {
+            let is_held = actor.state() == crate::actor::State::Held;
+            vms.insert(actor.process, (Name::from(actor.name.as_str()), is_held));
+            for one in actor.threads.list() {
+                let part = match one.thread.role {
+                    Role::Vcpu(number) => Part::Vcpu(number),
+                    role => Part::Helper(role.name()),
+                };
+                self.book.open(one.thread.tid, actor.process, part);
+                self.accountant.watch(one.thread.tid, at_ns);
+                seen.insert(one.thread.tid);
+            }
+        }
+        let gone: Vec<u32> =
+            self.book.threads().map(|(thread, ..)| thread).filter(|thread| !seen.contains(thread)).collect();
+        for thread in gone {
+            self.accountant.forget(thread);
+            self.book.close_thread(thread);
+            self.known.remove(&thread);
+        }
+        let ended: Vec<u32> = self.vms.keys().copied().filter(|vm| !vms.contains_key(vm)).collect();
+        ended.into_iter().for_each(|vm| self.book.close_vm(vm));
+        self.vms = vms;
+        self.open_or_close();
+    }
+
+    fn open_or_close(&mut self) {
+        let best = match self.wanted {
+            WaitSource::Tracepoints => Some(Kind::Tracepoints),
+            WaitSource::Switches => Some(Kind::Switches),
+            WaitSource::Samples => Some(Kind::Samples),
+            WaitSource::Off => None,
+        };
+        match best.filter(|_| !self.vms.is_empty()) {
+            Some(best) if self.opened.is_none() => self.opened = Some(source::open(best)),
+            None if self.opened.is_some() => self.close(),
+            _ => {}
+        }
+    }
+
+    /// Reads events.
+    pub(crate) fn drain(&mut self) {
+        let until_ns = now_ns().saturating_sub(GRACE_NS);
+        if let Some(source) = self.opened.as_mut().and_then(|opened| opened.source.as_mut()) {
+            source.drain(until_ns, &mut |event: Event| self.accountant.take(event));
+            self.read_ns = until_ns;
+        }
+        // A thread whose name does not come with the event is asked for it before it ends.
+        for thread in self.accountant.take_nameless() {
+            if self.book.part_of(thread).is_none() {
+                self.names.who(thread, None);
+            }
+        }
+    }
+
+    /// Looks whether threads that sleep for long are in truth frozen or stopped, once for each sleep.
+    pub(crate) fn look_at_sleepers(&mut self) {
+        let mut asked: HashMap<u32, Option<Off>> = HashMap::new();
+        let threads: Vec<(u32, u32)> = self.book.threads().map(|(thread, vm, _)| (thread, vm)).collect();
+        for (thread, vm) in threads {
+            let Some(since_ns) = self.accountant.asleep_since_ns(thread) else { continue };
+            let known = self.known.entry(thread).or_default();
+            let is_long = self.read_ns.saturating_sub(since_ns) >= SLEEP_NS;
+            if !is_long || known.looked_ns == since_ns {
+                continue;
+            }
+            known.looked_ns = since_ns;
+            let kept = *asked.entry(vm).or_insert_with(|| self.kept(thread, vm));
+            if let Some(how) = kept {
+                self.accountant.correct(thread, how);
+            }
+        }
+    }
+
+    /// What keeps a thread of a VM from running that is no wait for a processor.
+    fn kept(&self, thread: u32, vm: u32) -> Option<Off> {
+        if self.limits.is_frozen(thread) {
+            let is_held = self.vms.get(&vm).is_some_and(|(_, is_held)| *is_held);
+            return Some(if is_held { Off::Parked } else { Off::Frozen });
+        }
+        let path = self.proc.join(format!("{thread}/task/{thread}/stat"));
+        let stat = std::fs::read_to_string(path).unwrap_or_default();
+        let state = punctual_linux::os::proc::parse_stat(&stat)?.state;
+        matches!(state, 'T' | 't').then_some(Off::Stopped)
+    }
+
+    /// Accounts for the time up to now, after the counters of all threads were read.
+    pub(crate) fn sample(&mut self, registry: &Registry) {
+        self.watch(registry);
+        let Some(kind) = self.kind() else { return };
+        let threads: Vec<u32> = self.book.threads().map(|(thread, ..)| thread).collect();
+        let is_new = threads.iter().any(|thread| !self.known.contains_key(thread));
+        if is_new || self.samples.is_multiple_of(GROUPS_EVERY) {
+            self.limits.set_threads(threads.into_iter());
+        }
+        self.samples += 1;
+        let (now_ns, since_ns) = (now_ns(), self.sampled_ns);
+        if kind == Kind::Samples {
+            self.sample_counters(&counters(registry), now_ns, now_ns.saturating_sub(since_ns));
+        } else {
+            self.catch_up(registry);
+        }
+        if self.samples.is_multiple_of(NAMES_EVERY) {
+            self.names.forget();
+        }
+        self.sampled_ns = now_ns;
+    }
+
+    /// Accounts for the time up to now, if events say what happened.
+    pub(crate) fn catch_up(&mut self, registry: &Registry) {
+        if self.is_reading() {
+            self.drain();
+            self.look_at_sleepers();
+            self.sample_events(&counters(registry));
+        }
+    }
+
+    fn sample_events(&mut self, counters: &HashMap<u32, SchedStat>) {
+        let account = self.accountant.account(self.read_ns);
+        for out in &account.outs {
+            if let Out::Segment(segment) = out
+                && !matches!(segment.because, Because::Off(_))
+            {
+                self.known.entry(segment.thread).or_default().ready_ns += segment.length_ns();
+            }
+        }
+        let limits = self.limits.take();
+        let (names, vms) = (&mut self.names, &self.vms);
+        let watched: HashMap<u32, (u32, Part)> =
+            self.book.threads().map(|(thread, vm, part)| (thread, (vm, part))).collect();
+        let mut who = |thread: u32, called: Option<[u8; 16]>| match watched.get(&thread) {
+            Some((vm, part)) => member(*vm, *part, vms),
+            None => names.who(thread, called),
+        };
+        self.book.take(&account, Window { who: &mut who, limits });
+        self.infer(&account, counters);
+        self.count_taken(counters);
+    }
+
+    /// Waits after wake-ups that nobody saw: the kernel knows how long they were, switches who ran before.
+    fn infer(&mut self, account: &Account, counters: &HashMap<u32, SchedStat>) {
+        let mut before: HashMap<u32, Vec<(Because, u64)>> = HashMap::new();
+        for out in &account.outs {
+            if let Out::Ended(ended) = out
+                && let Some((because, since_ns)) = ended.after
+            {
+                let most_ns = ended.until_ns - since_ns.max(ended.from_ns);
+                before.entry(ended.thread).or_default().push((because, most_ns));
+            }
+        }
+        for (thread, all) in before {
+            let (Some(total), Some(known)) = (counters.get(&thread), self.known.get_mut(&thread)) else {
+                continue;
+            };
+            if known.base == SchedStat::default() {
+                continue;
+            }
+            let waited_ns = total.since(&known.base).waited.as_ns();
+            let missing_ns = waited_ns.saturating_sub(known.ready_ns);
+            let weights: Vec<u64> = all.iter().map(|(_, ns)| *ns).collect();
+            let most_ns: u64 = weights.iter().sum();
+            let parts = share::split(missing_ns.min(most_ns), &weights);
+            known.ready_ns += parts.iter().sum::<u64>();
+            for ((because, _), ns) in all.into_iter().zip(parts) {
+                let called = if let Because::Behind(other) = because {
+                    account.names.get(&other).filter(|name| name[0] != 0).copied()
+                } else {
+                    None
+                };
+                self.add(thread, because, called, ns);
+            }
+        }
+    }
+
+    fn add(&mut self, thread: u32, because: Because, called: Option<[u8; 16]>, ns: u64) {
+        let Some((vm, _)) = self.book.part_of(thread) else { return };
+        let (names, vms, book) = (&mut self.names, &self.vms, &self.book);
+        let who = |other: u32| match book.part_of(other) {
+            Some((vm, part)) => member(vm, part, vms),
+            None => names.who(other, called),
+        };
+        if let Some(by) = cause_of(because, vm, who) {
+            self.book.add(thread, by, self.read_ns.max(self.sampled_ns), ns);
+        }
+    }
+
+    /// What a hypervisor below or interrupts took while a thread had a processor: the kernel leaves it out of
+    /// the thread's account, and switches do not know of it.
+    fn count_taken(&mut self, counters: &HashMap<u32, SchedStat>) {
+        let loads = load::loads(&self.processors).unwrap_or_default();
+        let mut left: HashMap<u32, Load> = HashMap::new();
+        for (index, processor) in self.processors.iter().enumerate() {
+            if let (Some(now), Some(before)) = (loads.get(index), self.loads.get(index)) {
+                let mut taken = *now - *before;
+                taken.steal_ns *= u64::from(self.kernel_knows.0);
+                taken.interrupts_ns *= u64::from(self.kernel_knows.1);
+                left.insert(*processor as u32, taken);
+            }
+        }
+        self.loads = loads;
+        for (thread, total) in counters {
+            let Some(ran_ns) = self.accountant.ran_ns(*thread) else { continue };
+            let known = self.known.entry(*thread).or_default();
+            known.last = *total;
+            if known.base == SchedStat::default() {
+                (known.base, known.taken_ns, known.ready_ns) = (*total, ran_ns, 0);
+                continue;
+            }
+            let own_ns = total.since(&known.base).ran.as_ns() + known.taken_ns;
+            let excess_ns = ran_ns.saturating_sub(own_ns).saturating_sub(SLACK_NS);
+            let place = self.accountant.processor_of(*thread).and_then(|place| left.get_mut(&place));
+            let Some(place) = place.filter(|_| excess_ns > 0) else { continue };
+            let stolen_ns = excess_ns.min(place.steal_ns);
+            let interrupts_ns = (excess_ns - stolen_ns).min(place.interrupts_ns);
+            place.steal_ns -= stolen_ns;
+            place.interrupts_ns -= interrupts_ns;
+            known.taken_ns += stolen_ns + interrupts_ns;
+            self.book.add(*thread, (Cause::Standstill, None), self.read_ns, stolen_ns);
+            self.book.add(*thread, (Cause::Interrupt, None), self.read_ns, interrupts_ns);
+        }
+    }
+
+    /// Without events: shares out what each thread waited since the last sample.
+    fn sample_counters(&mut self, counters: &HashMap<u32, SchedStat>, now_ns: u64, interval_ns: u64) {
+        self.read_ns = now_ns;
+        let threads: Vec<(u32, u32)> = self.book.threads().map(|(thread, vm, _)| (thread, vm)).collect();
+        let limits = self.limits.take();
+        let waited = |known: &Known, total: &SchedStat| total.since(&known.last).waited.as_ns();
+        let is_waiting = threads.iter().any(|(thread, _)| {
+            let both = self.known.get(thread).zip(counters.get(thread));
+            both.is_some_and(|(known, total)| waited(known, total) * 100 > interval_ns)
+        });
+        // All threads of the machine are looked at only while somebody waits.
+        let ran = if is_waiting { self.busy.take() } else { Vec::new() };
+        if !is_waiting {
+            self.busy.forget();
+        }
+        for (thread, vm) in threads {
+            let Some(total) = counters.get(&thread).copied() else { continue };
+            let is_first = !self.known.contains_key(&thread);
+            let known = self.known.entry(thread).or_default();
+            let since = total.since(&known.last);
+            known.last = total;
+            if is_first {
+                continue;
+            }
+            let was_kept = known.was_kept;
+            let kept = self.kept(thread, vm);
+            self.known.entry(thread).or_default().was_kept = kept;
+            let limit_ns =
+                limits.iter().find(|(_, threads)| threads.contains(&thread)).map_or(0, |(ns, _)| *ns);
+            self.share_out(thread, since, limit_ns, &ran);
+            if let Some(how) = kept.filter(|_| kept == was_kept || since.ran.as_ns() * 10 < interval_ns * 9) {
+                let off_ns = interval_ns.saturating_sub(since.ran.as_ns() + since.waited.as_ns());
+                self.add(thread, Because::Off(how), None, off_ns);
+            }
+        }
+    }
+
+    fn share_out(&mut self, thread: u32, since: SchedStat, limit_ns: u64, ran: &[Ran]) {
+        let waited_ns = since.waited.as_ns();
+        let throttled_ns = waited_ns.min(limit_ns);
+        self.book.add(thread, (Cause::Throttled, None), self.read_ns, throttled_ns);
+        let waited_ns = waited_ns - throttled_ns;
+        if waited_ns == 0 {
+            return;
+        }
+        let stat = std::fs::read_to_string(self.proc.join(format!("{thread}/task/{thread}/stat")));
+        let place = stat.ok().and_then(|stat| punctual_linux::os::proc::parse_processor(&stat));
+        let others: Vec<&Ran> = ran
+            .iter()
+            .filter(|ran| ran.thread != thread && place.is_some_and(|place| ran.processor as usize == place))
+            .collect();
+        let weights: Vec<u64> = others.iter().map(|ran| ran.ran_ns).collect();
+        let parts = share::split(waited_ns, &weights);
+        let unknown_ns = waited_ns - parts.iter().sum::<u64>();
+        for (ran, ns) in others.into_iter().zip(parts) {
+            self.add(thread, Because::Behind(ran.thread), None, ns);
+        }
+        self.add(thread, Because::Unseen, None, unknown_ns);
+    }
+}
+
+/// The kernel's account of each thread, as of the last sample.
+fn counters(registry: &Registry) -> HashMap<u32, SchedStat> {
+    let all = registry.actors().flat_map(|actor| actor.threads.list());
+    all.map(|one| (one.thread.tid, one.total)).collect()
+}
+
+/// A thread of a VM.
+fn member(vm: u32, part: Part, vms: &BTreeMap<u32, (Name, bool)>) -> Who {
+    let name = vms.get(&vm).map_or("?", |(name, _)| name);
+    match part {
+        Part::Vcpu(number) => Who::Vcpu(vm, format!("VM {name} vCPU {number}").into()),
+        Part::Helper(role) => Who::Helper(vm, format!("VM {name} {role}").into()),
+    }
+}

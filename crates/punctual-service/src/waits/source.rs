@@ -1,0 +1,236 @@
+//! Where events come from: the best source that the machine permits.
+//!
+//! | source | sees | needs |
+//! |---|---|---|
+//! | tracepoints | switches and why, wake-ups, names of threads that have ended | CAP_PERFMON, tracefs |
+//! | switches | switches; wake-ups are inferred from `schedstat` | CAP_PERFMON |
+//! | samples | what each thread ran and waited in a second | nothing |
+//!
+//! A program in the kernel (BPF) would be one more [`Source`]: it would hand over the same events, or fewer
+//! of them, where it adds them up itself.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+
+use punctual_linux::os::switches::{self, SwitchReader};
+use punctual_linux::os::tracepoints::{self, SchedReader, Tracepoints};
+use punctual_linux::preflight;
+
+use super::account::{Event, Left, Off};
+
+/// What hands over events.
+pub(crate) trait Source: Debug {
+    /// Hands over the events up to `until_ns`, in the order of time.
+    fn drain(&mut self, until_ns: u64, take: &mut dyn FnMut(Event));
+
+    /// How often records were lost.
+    fn lost(&self) -> u64;
+}
+
+/// Which source it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tracepoints,
+    Switches,
+    Samples,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Tracepoints => "tracepoints",
+            Kind::Switches => "switches",
+            Kind::Samples => "samples",
+        }
+    }
+}
+
+/// The source that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) kind: Kind,
+    /// `None` for samples, which are no events.
+    pub(crate) source: Option<Box<dyn Source>>,
+    /// Why it is no better one.
+    pub(crate) reason: Option<String>,
+}
+
+/// Opens the best source that the machine permits and that is no better than `best`.
+pub(crate) fn open(best: Kind) -> Opened {
+    let mut reasons = Vec::new();
+    if best == Kind::Tracepoints {
+        match Traced::open() {
+            Ok(source) => return Opened { kind: best, source: Some(Box::new(source)), reason: None },
+            Err(error) => reasons.push(format!("no tracepoints: {error}")),
+        }
+    }
+    if best != Kind::Samples {
+        match Switched::open() {
+            Ok(source) => {
+                let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+                return Opened { kind: Kind::Switches, source: Some(Box::new(source)), reason };
+            }
+            Err(error) => reasons.push(format!("no records of switches: {error}")),
+        }
+    }
+    let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+    Opened { kind: Kind::Samples, source: None, reason }
+}
+
+/// Are the ids of threads here those of the kernel?
+fn has_kernels_ids() -> bool {
+    // PROC_PID_INIT_INO in Linux `include/linux/proc_ns.h`.
+    let namespace = fs::read_link("/proc/self/ns/pid");
+    namespace.is_ok_and(|name| name.as_os_str() == "pid:[4026531836]")
+}
+
+/// Events of several processors, that are put in the order of time.
+#[derive(Debug, Default)]
+struct Merged {
+    events: Vec<Event>,
+    lost: u64,
+}
+
+impl Merged {
+    fn hand_over(&mut self, until_ns: u64, take: &mut dyn FnMut(Event)) {
+        // Each processor's are in order already, which this sort makes use of.
+        self.events.sort_by_key(Event::at_ns);
+        let end = self.events.partition_point(|event| event.at_ns() <= until_ns);
+        self.events.drain(..end).for_each(take);
+    }
+}
+
+#[derive(Debug)]
+struct Traced {
+    readers: Vec<(u32, SchedReader)>,
+    merged: Merged,
+}
+
+impl Traced {
+    fn open() -> io::Result<Traced> {
+        if !has_kernels_ids() {
+            return Err(io::Error::other("ids of threads differ from the kernel's in this PID namespace"));
+        }
+        let tracepoints = Tracepoints::find()?;
+        let open = |processor: usize| Ok((processor as u32, SchedReader::open(&tracepoints, processor)?));
+        let readers = preflight::online().into_iter().map(open).collect::<io::Result<_>>()?;
+        Ok(Traced { readers, merged: Merged::default() })
+    }
+}
+
+impl Source for Traced {
+    fn drain(&mut self, until_ns: u64, take: &mut dyn FnMut(Event)) {
+        let Merged { events, lost } = &mut self.merged;
+        for (processor, reader) in &mut self.readers {
+            let (processor, mut last_ns) = (*processor, 0);
+            reader.read(|record| {
+                let event = match record {
+                    tracepoints::Record::Switch { at_ns, from, from_name, state, to } => {
+                        last_ns = at_ns;
+                        let left = left(state);
+                        Event::Switch { at_ns, processor, from, from_name, left, to }
+                    }
+                    tracepoints::Record::Wake { at_ns, thread, processor } => {
+                        Event::Wake { at_ns, processor, thread }
+                    }
+                    tracepoints::Record::LostSwitches => {
+                        *lost += 1;
+                        Event::Lost { at_ns: last_ns, processor }
+                    }
+                    tracepoints::Record::LostWakes => {
+                        *lost += 1;
+                        return;
+                    }
+                };
+                events.push(event);
+            });
+        }
+        self.merged.hand_over(until_ns, take);
+    }
+
+    fn lost(&self) -> u64 {
+        self.merged.lost
+    }
+}
+
+fn left(state: tracepoints::State) -> Left {
+    match state {
+        tracepoints::State::Ready => Left::Ready,
+        tracepoints::State::Asleep => Left::Off(Off::Asleep),
+        tracepoints::State::Blocked => Left::Off(Off::Blocked),
+        tracepoints::State::Stopped => Left::Off(Off::Stopped),
+        tracepoints::State::Ended => Left::Ended,
+    }
+}
+
+#[derive(Debug)]
+struct Switched {
+    /// By processor: its number, and who has it.
+    readers: Vec<(u32, Option<u32>, SwitchReader)>,
+    merged: Merged,
+}
+
+impl Switched {
+    fn open() -> io::Result<Switched> {
+        let open = |processor: usize| Ok((processor as u32, None, SwitchReader::open(processor)?));
+        let readers = preflight::online().into_iter().map(open).collect::<io::Result<_>>()?;
+        Ok(Switched { readers, merged: Merged::default() })
+    }
+}
+
+impl Source for Switched {
+    fn drain(&mut self, until_ns: u64, take: &mut dyn FnMut(Event)) {
+        for (processor, occupant, reader) in &mut self.readers {
+            let (processor, mut last_ns) = (*processor, 0);
+            for record in reader.by_ref() {
+                let event = match record {
+                    switches::Record::Switch { at_ns, from, preempted, to } => {
+                        let [from, to] = [from, to].map(i32::cast_unsigned);
+                        last_ns = at_ns;
+                        // A switch is told twice, by the thread that leaves and by the one that comes.
+                        if occupant.replace(to) == Some(to) {
+                            continue;
+                        }
+                        let is_ready = preempted == Some(true);
+                        let left = if is_ready { Left::Ready } else { Left::Off(Off::Asleep) };
+                        Event::Switch { at_ns, processor, from, from_name: [0; 16], left, to }
+                    }
+                    switches::Record::Lost => {
+                        self.merged.lost += 1;
+                        *occupant = None;
+                        Event::Lost { at_ns: last_ns, processor }
+                    }
+                };
+                self.merged.events.push(event);
+            }
+        }
+        self.merged.hand_over(until_ns, take);
+    }
+
+    fn lost(&self) -> u64 {
+        self.merged.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_processors_are_merged_and_those_of_the_future_wait() {
+        let wake = |at_ns, processor| Event::Wake { at_ns, processor, thread: 1 };
+        let mut merged = Merged { events: vec![wake(1, 0), wake(9, 0), wake(2, 1), wake(5, 1)], lost: 0 };
+        let mut taken = Vec::new();
+        merged.hand_over(5, &mut |event| taken.push(event.at_ns()));
+        assert_eq!(taken, [1, 2, 5]);
+        merged.hand_over(9, &mut |event| taken.push(event.at_ns()));
+        assert_eq!(taken, [1, 2, 5, 9]);
+    }
+
+    #[test]
+    fn samples_are_left_where_nothing_else_is_wanted() {
+        let opened = open(Kind::Samples);
+        assert_eq!((opened.kind, opened.source.is_none(), opened.reason), (Kind::Samples, true, None));
+    }
+}
