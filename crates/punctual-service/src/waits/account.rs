@@ -14,7 +14,7 @@
 //! A thread that is ready waits on one processor: where it was preempted, or for which it was woken. If it
 //! then runs elsewhere, it waited there until it was moved.
 
-use std::collections::HashMap;
+use super::ids::ById;
 
 /// How a thread that is not ready left its processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,11 +137,11 @@ struct Processor {
 pub(crate) struct Accountant {
     now_ns: u64,
     processors: Vec<Processor>,
-    threads: HashMap<u32, Thread>,
+    threads: ById<Thread>,
     waits: u64,
     outs: Vec<Out>,
     /// What threads were called that others waited for.
-    names: HashMap<u32, [u8; 16]>,
+    names: ById<[u8; 16]>,
     /// Those of them that came without a name since that was asked.
     nameless: Vec<u32>,
 }
@@ -158,7 +158,7 @@ pub(crate) enum Out {
 pub(crate) struct Account {
     /// In the order in which it happened to each thread.
     pub(crate) outs: Vec<Out>,
-    pub(crate) names: HashMap<u32, [u8; 16]>,
+    pub(crate) names: ById<[u8; 16]>,
 }
 
 impl Accountant {

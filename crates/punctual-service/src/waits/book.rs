@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::account::{Account, Because, Ended, Out, Segment};
 use super::cause::{Name, WaitCause, Who, cause_of};
+use super::ids::ById;
 use super::latency::Latency;
 use super::share;
 
@@ -89,18 +90,20 @@ pub(crate) struct Totals {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     number: u64,
-    causes: BTreeMap<(Part, By), u64>,
+    causes: HashMap<(Part, By), u64>,
     worst: Vec<(Part, Story)>,
 }
 
 impl Slot {
     fn add(&mut self, part: Part, by: By, ns: u64) {
-        let key = (part, by);
-        if self.causes.len() >= NAMES_MAX && !self.causes.contains_key(&key) {
-            *self.causes.entry((part, (key.1.0, None))).or_default() += ns;
-            return;
+        let (cause, key) = (by.0, (part, by));
+        if let Some(known) = self.causes.get_mut(&key) {
+            *known += ns;
+        } else if self.causes.len() < NAMES_MAX {
+            self.causes.insert(key, ns);
+        } else {
+            *self.causes.entry((part, (cause, None))).or_default() += ns;
         }
-        *self.causes.entry(key).or_default() += ns;
     }
 
     /// Would a wait of this length be among the worst?
@@ -171,7 +174,7 @@ pub(crate) struct Window<'w> {
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     vms: BTreeMap<u32, VmBook>,
-    threads: HashMap<u32, Thread>,
+    threads: ById<Thread>,
 }
 
 impl Book {
@@ -220,6 +223,7 @@ impl Book {
     /// Takes what the accountant saw in a window.
     pub(crate) fn take(&mut self, account: &Account, window: Window) {
         let throttled = throttled(&account.outs, &window.limits);
+        let is_throttled = |index: &usize| !throttled.is_empty() && throttled.contains(index);
         for (index, out) in account.outs.iter().enumerate() {
             match out {
                 Out::Segment(segment) => {
@@ -227,8 +231,7 @@ impl Book {
                         let called = account.names.get(&thread).filter(|name| name[0] != 0);
                         (window.who)(thread, called.copied())
                     };
-                    let is_throttled = throttled.contains(&index);
-                    self.take_segment(segment, is_throttled, name);
+                    self.take_segment(segment, is_throttled(&index), name);
                 }
                 Out::Ended(ended) => self.take_end(ended),
             }

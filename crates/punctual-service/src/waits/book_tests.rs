@@ -21,7 +21,7 @@ fn book() -> Book {
 }
 
 fn take(book: &mut Book, outs: Vec<Out>, limit_ns: u64) {
-    let account = Account { outs, names: HashMap::new() };
+    let account = Account { outs, names: ById::default() };
     let mut who = |thread: u32, _| match thread {
         0..50 => Who::Vcpu(200, format!("other vCPU {thread}").into()),
         50..60 => Who::Helper(100, "io".into()),

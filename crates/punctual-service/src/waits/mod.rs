@@ -11,6 +11,7 @@ mod account;
 mod book;
 mod busy;
 mod cause;
+mod ids;
 mod latency;
 mod limits;
 mod share;
@@ -36,6 +37,7 @@ use account::{Account, Accountant, Because, Event, Off, Out};
 use book::{Book, Part, Window};
 use busy::{Busy, Ran};
 use cause::{Name, WaitCause as Cause, Who, cause_of};
+use ids::ById;
 use limits::Limits;
 use source::{Kind, Opened};
 use who::Names;
@@ -85,7 +87,7 @@ pub(crate) struct Waits {
     limits: Limits,
     names: Names,
     busy: Busy,
-    known: HashMap<u32, Known>,
+    known: ById<Known>,
     /// By process: what VMs are called, and whether they are held.
     vms: BTreeMap<u32, (Name, bool)>,
     processors: Vec<usize>,
@@ -116,7 +118,7 @@ impl Waits {
             limits: Limits::new(proc),
             names: Names::new(proc),
             busy: Busy::new(proc),
-            known: HashMap::new(),
+            known: ById::default(),
             vms: BTreeMap::new(),
             loads: load::loads(&processors).unwrap_or_default(),
             processors,
@@ -284,10 +286,10 @@ impl Waits {
         }
         let limits = self.limits.take();
         let (names, vms) = (&mut self.names, &self.vms);
-        let watched: HashMap<u32, (u32, Part)> =
-            self.book.threads().map(|(thread, vm, part)| (thread, (vm, part))).collect();
-        let mut who = |thread: u32, called: Option<[u8; 16]>| match watched.get(&thread) {
-            Some((vm, part)) => member(*vm, *part, vms),
+        let members: ById<Who> =
+            self.book.threads().map(|(thread, vm, part)| (thread, member(vm, part, vms))).collect();
+        let mut who = |thread: u32, called: Option<[u8; 16]>| match members.get(&thread) {
+            Some(who) => who.clone(),
             None => names.who(thread, called),
         };
         self.book.take(&account, Window { who: &mut who, limits });
@@ -393,6 +395,7 @@ impl Waits {
         if !is_waiting {
             self.busy.forget();
         }
+        let mut asked: HashMap<u32, Option<Off>> = HashMap::new();
         for (thread, vm) in threads {
             let Some(total) = counters.get(&thread).copied() else { continue };
             let is_first = !self.known.contains_key(&thread);
@@ -403,7 +406,8 @@ impl Waits {
                 continue;
             }
             let was_kept = known.was_kept;
-            let kept = self.kept(thread, vm);
+            // A VM is stopped, and as a rule frozen, as a whole.
+            let kept = *asked.entry(vm).or_insert_with(|| self.kept(thread, vm));
             self.known.entry(thread).or_default().was_kept = kept;
             let limit_ns =
                 limits.iter().find(|(_, threads)| threads.contains(&thread)).map_or(0, |(ns, _)| *ns);
