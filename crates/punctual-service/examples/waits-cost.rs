@@ -92,7 +92,7 @@ fn measure(wakeups: u64) {
     }
     println!("VMs  wake-ups/s  source       percent of a processor");
     for count in [1usize, 10, 100] {
-        // A sleep takes some 60 us more than it is told to.
+        // A sleep takes about 60 us more than it is told to.
         let every_us = (1_000_000 * VCPUS / wakeups).saturating_sub(60).max(1);
         let vms: Vec<Killed> =
             (0..count).map(|number| again(VM, &every_us.to_string(), &format!("vm{number}"))).collect();

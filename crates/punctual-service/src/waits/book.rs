@@ -39,7 +39,7 @@ pub(crate) struct Step {
     pub(crate) by: By,
 }
 
-/// A wait from its begin to its end, or up to now.
+/// A wait until it ends, or up to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Story {
     pub(crate) wait: u64,

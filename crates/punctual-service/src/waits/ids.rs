@@ -1,5 +1,5 @@
-//! Maps by ids of threads. The kernel gives the ids, so nobody can choose them to collide, and a lookup for each
-//! event of the machine must be cheap.
+//! Maps by ids of threads. The kernel gives the ids, so nobody can choose them to collide, and a lookup for
+//! each event of the machine must be cheap.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
