@@ -147,6 +147,45 @@ pub struct JobRecord {
     pub missed: bool,
 }
 
+/// What a slice ran on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlicePlace {
+    /// A physical processor, by the machine's number.
+    Processor(usize),
+    /// A vCPU, which executed the slice while it had a processor itself.
+    Vcpu(VcpuIx),
+}
+
+/// A time in which a processor or a vCPU did the same without a break.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SliceRecord {
+    /// On what.
+    pub place: SlicePlace,
+    /// Whose time it was.
+    pub unit: Entity,
+    /// Did nothing run, while the unit's budget idled away?
+    pub idled_away: bool,
+    /// When the processor decided for the unit.
+    pub from: Instant,
+    /// When the unit began to run: scheduling took the time between `from` and `start`.
+    pub start: Instant,
+    /// When it ended.
+    pub end: Instant,
+}
+
+/// A packet of a flow, or a message that went through a chain, once it has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketRecord<'a> {
+    /// Whose it is: index of the flow, or, beyond the flows, of the chain.
+    pub owner: usize,
+    /// When it arrived; of a round trip, when the answer did.
+    pub received: Instant,
+    /// How long it took.
+    pub latency: Duration,
+    /// How long each part of its way took, in the order of [`Segment::ALL`](crate::results::Segment::ALL).
+    pub segments: &'a [Duration],
+}
+
 /// Something that happened in the network stack of a Linux host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StackEvent {
