@@ -10,7 +10,7 @@ mod read;
 mod rows;
 
 pub use encode::{Encoded, RowHeader};
-pub use read::{Error, Reader, Window};
+pub use read::{Error, Reader, Window, read};
 pub use rows::{Job, Row, RowKind, Slice, Timeline, Use};
 
 #[cfg(test)]

@@ -34,9 +34,14 @@ pub(super) struct Document(String);
 impl Document {
     /// A document with its heading.
     pub(super) fn new(title: &str) -> Self {
+        Document::with_height(title, HEIGHT)
+    }
+
+    /// The same, of this height.
+    pub(super) fn with_height(title: &str, height: f64) -> Self {
         let title = escape(title);
         Document(format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" {FONT}>
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" {FONT}>
 <title>{title}</title>
 <style>{LIGHT}@media(prefers-color-scheme:dark){{{DARK}}}</style>
 <text x="64" y="26" font-size="16" font-weight="600" fill="currentColor">{title}</text>

@@ -104,6 +104,25 @@ enum Arg {
     Response,
 }
 
+/// Reads a timeline: `pass` hands all bytes of the trace to a reader. Where nobody chose the window
+/// (`is_chosen`) and the timeline would end before the first missed deadline, it is read again from there.
+///
+/// # Errors
+/// Those of `pass`.
+pub fn read<E>(
+    window: Window,
+    is_chosen: bool,
+    mut pass: impl FnMut(&mut Reader) -> Result<(), E>,
+) -> Result<Reader, E> {
+    let mut reader = Reader::new(window);
+    pass(&mut reader)?;
+    if let Some(window) = reader.window_of_first_miss().filter(|_| !is_chosen) {
+        reader = Reader::new(window);
+        pass(&mut reader)?;
+    }
+    Ok(reader)
+}
+
 impl Reader {
     /// A reader that keeps what lies in `window`.
     pub fn new(window: Window) -> Self {

@@ -90,17 +90,11 @@ impl Interval {
     /// and the timeline would end before the first missed deadline, it is read again from there.
     pub(super) fn timeline(
         &self,
-        mut pass: impl FnMut(&mut Reader) -> Result<(), Error>,
+        pass: impl FnMut(&mut Reader) -> Result<(), Error>,
         name: &dyn Fn(timeline::Error) -> String,
     ) -> Result<Timeline, Error> {
-        let mut reader = Reader::new(self.window());
-        pass(&mut reader)?;
         let is_chosen = self.timeline_from.is_some() || self.timeline_to.is_some();
-        if let Some(window) = reader.window_of_first_miss().filter(|_| !is_chosen) {
-            reader = Reader::new(window);
-            pass(&mut reader)?;
-        }
-        reader.finish().map_err(|e| Error::Usage(name(e)))
+        timeline::read(self.window(), is_chosen, pass)?.finish().map_err(|e| Error::Usage(name(e)))
     }
 
     /// As the timeline takes it.
