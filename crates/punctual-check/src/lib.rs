@@ -25,13 +25,30 @@ pub mod patterns;
 mod remedies;
 mod tasks;
 
-use punctual_analysis::Answers;
+use punctual_analysis::{Answers, FairServer, enforcement_warnings, fair_server_warnings};
+use punctual_model::live::Backend;
 use punctual_model::{Guarantees, Host};
+use punctual_sched::Duration;
 
 /// What holds on this host, as it is shown and written.
 pub fn check(host: &Host) -> Guarantees {
     let answers = answers(host);
     Guarantees { remedies: remedies::remedies(host, &answers), ..answers.guarantees(host) }
+}
+
+/// The same with warnings for hosts that are enforced live: of budgets that are short compared with the
+/// interval `enforced_every` at which an enforcer checks them, and, where that is given or a domain names a
+/// backend, of what the kernel's fair server takes from real-time threads.
+pub fn check_enforced(host: &Host, enforced_every: Option<Duration>) -> Guarantees {
+    let mut guarantees = check(host);
+    if let Some(every) = enforced_every {
+        guarantees.warnings.extend(enforcement_warnings(host, every));
+    }
+    let is_for_live = host.domains.iter().any(|domain| domain.live.backend != Backend::Default);
+    if is_for_live || enforced_every.is_some() {
+        guarantees.warnings.extend(fair_server_warnings(host, FairServer::DEFAULT));
+    }
+    guarantees
 }
 
 /// What holds on this host.

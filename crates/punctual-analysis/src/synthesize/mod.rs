@@ -14,14 +14,18 @@
 mod audsley;
 mod chosen;
 mod error;
+mod file;
 mod group;
 mod options;
 mod place;
 mod search;
 mod solve;
+mod summary;
 mod trial;
 
 pub use chosen::Chosen;
 pub use error::{Error, Shortfall};
+pub use file::{NotTheSame, read_file, write_file};
 pub use options::{Options, Periods, Placement};
 pub use solve::{Synthesis, synthesize};
+pub use summary::Summary;

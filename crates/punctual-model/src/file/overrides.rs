@@ -1,5 +1,7 @@
 //! Command-line options that change the document before it is validated.
 
+use std::io::Read;
+
 use toml::de::DeValue;
 
 use super::entry::shorten;
@@ -7,6 +9,7 @@ use super::error::Errors;
 use super::nearest::nearest;
 use super::source::{Origin, Place, Source};
 use super::tree::{self, Entry, Node, Table, Value};
+use crate::overheads::{PRESETS, preset};
 
 /// Changes to a host file, applied in this order: overheads, policy, set, seed, duration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,30 @@ pub enum OtherOverheads {
         /// What is in it.
         text: String,
     },
+}
+
+/// Greatest size of a file with costs in bytes; the parser's own limit is lower.
+const COSTS_BYTES_MAX: u64 = 64 << 20;
+
+impl OtherOverheads {
+    /// Published costs by their name, else the file of this path, which is read once.
+    ///
+    /// # Errors
+    /// The name is no preset, and the file cannot be read: why, as a sentence.
+    pub fn read(name: &str) -> Result<Self, String> {
+        if preset(name).is_some() {
+            return Ok(OtherOverheads::Preset(name.into()));
+        }
+        let mut text = String::new();
+        let file = std::fs::File::open(name);
+        match file.and_then(|file| file.take(COSTS_BYTES_MAX).read_to_string(&mut text)) {
+            Ok(_) => Ok(OtherOverheads::File { name: name.into(), text }),
+            Err(error) => {
+                let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+                Err(format!("it cannot be read as a file: {error}; published costs are {}", names.join(", ")))
+            }
+        }
+    }
 }
 
 /// A table of exactly one key: one that is given replaces the other.

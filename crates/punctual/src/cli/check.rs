@@ -3,13 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings};
-use punctual_check::check;
+use punctual_check::check_enforced;
 use punctual_host_stack::bounds::{BoundPart, ResponseBound, response_bound};
 use punctual_host_stack::inversions::inversions;
 use punctual_host_stack::{HostStack, Load, Server};
 use punctual_model::guarantees::{Latency, Remedy, TaskGuarantee, Verdict};
-use punctual_model::live::Backend;
 use punctual_model::{AnyHost, Guarantees, Host};
 use punctual_report::format::{fmt_duration, fmt_remedy};
 use punctual_report::table;
@@ -127,14 +125,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 
 /// Which deadlines of a host with pools are guaranteed.
 fn pools(host: &Host, args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let mut guarantees = check(host);
-    if let Some(every) = args.enforced_every {
-        guarantees.warnings.extend(enforcement_warnings(host, every));
-    }
-    let is_for_live = host.domains.iter().any(|domain| domain.live.backend != Backend::Default);
-    if is_for_live || args.enforced_every.is_some() {
-        guarantees.warnings.extend(fair_server_warnings(host, FairServer::DEFAULT));
-    }
+    let guarantees = check_enforced(host, args.enforced_every);
     if args.json {
         ui.print_json(&guarantees)?;
     } else {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use punctual_host_stack::HostStack;
 use punctual_model::file::{self, Errors, OtherOverheads, Overrides};
-use punctual_model::overheads::{PRESETS, preset};
 use punctual_model::{AnyHost, Host};
 use punctual_report::Column;
 use punctual_sched::{Duration, registry};
@@ -59,7 +58,7 @@ impl Changes {
 pub(super) struct Costs {
     /// What scheduling costs: [machine.overheads] of this file, into which `punctual calibrate --write` has
     /// put them, or published costs by their name, xen-4.0 or xen-4.0-p99.
-    #[arg(long, value_name = "FILE|NAME", value_parser = other_overheads)]
+    #[arg(long, value_name = "FILE|NAME", value_parser = OtherOverheads::read)]
     pub overheads: Option<OtherOverheads>,
 }
 
@@ -75,22 +74,6 @@ impl Costs {
     /// The changes together with these costs.
     pub(super) fn overrides(&self, changes: &Changes, policy: Option<String>) -> Overrides {
         Overrides { overheads: self.overheads.clone(), ..changes.overrides(policy) }
-    }
-}
-
-/// The value of `--overheads`. A file is read once.
-fn other_overheads(text: &str) -> Result<OtherOverheads, String> {
-    if preset(text).is_some() {
-        return Ok(OtherOverheads::Preset(text.into()));
-    }
-    let mut content = String::new();
-    let file = std::fs::File::open(text);
-    match file.and_then(|file| file.take(HOST_BYTES_MAX).read_to_string(&mut content)) {
-        Ok(_) => Ok(OtherOverheads::File { name: text.into(), text: content }),
-        Err(error) => {
-            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-            Err(format!("it cannot be read as a file: {error}; published costs are {}", names.join(", ")))
-        }
     }
 }
 

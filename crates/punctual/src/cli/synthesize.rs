@@ -9,17 +9,15 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_analysis::sensitivity::{Growth, sensitivity};
 use punctual_analysis::synthesize::{
-    self, Chosen, Options, Periods, Placement, Shortfall, Synthesis, synthesize,
+    self, Chosen, Options, Periods, Placement, Shortfall, Summary, Synthesis, synthesize,
 };
 use punctual_analysis::watch::Stage;
 use punctual_model::Host;
-use punctual_model::file::edit::{with_budgets, with_params};
-use punctual_model::file::{self, Overrides};
+use punctual_model::file;
 use punctual_model::host::Pool;
 use punctual_report::format::{fmt_duration, fmt_share};
 use punctual_report::table;
 use punctual_sched::Duration;
-use serde::Serialize;
 
 use super::error::Error;
 use super::input::{Changes, Costs, HostFile, some_time};
@@ -151,79 +149,14 @@ impl Args {
     }
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Json<'a> {
-    found: bool,
-    exact: Option<bool>,
-    bandwidth_ppm: Option<u64>,
-    units: Vec<JsonUnit<'a>>,
-    sensitivity: Vec<JsonGrowth<'a>>,
-    unmet: Option<JsonUnmet<'a>>,
-}
-
-#[derive(Serialize)]
-struct JsonUnit<'a> {
-    name: &'a str,
-    pool: &'a str,
-    processor: Option<usize>,
-    priority: Option<u32>,
-    budget_ns: u64,
-    period_ns: u64,
-    bandwidth_ppm: u64,
-    budget_before_ns: Option<u64>,
-    period_before_ns: Option<u64>,
-}
-
-impl<'a> From<&'a Chosen> for JsonUnit<'a> {
-    fn from(chosen: &'a Chosen) -> Self {
-        JsonUnit {
-            name: &chosen.name,
-            pool: &chosen.pool,
-            processor: chosen.processor,
-            priority: chosen.priority,
-            budget_ns: chosen.budget.as_ns(),
-            period_ns: chosen.period.as_ns(),
-            bandwidth_ppm: chosen.bandwidth_ppm(),
-            budget_before_ns: chosen.budget_before.map(Duration::as_ns),
-            period_before_ns: chosen.period_before.map(Duration::as_ns),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonGrowth<'a> {
-    name: &'a str,
-    parent: &'a str,
-    cost_ns: u64,
-    cost_max_ns: u64,
-    breaks: &'a str,
-}
-
-impl<'a> From<&'a Growth> for JsonGrowth<'a> {
-    fn from(growth: &'a Growth) -> Self {
-        JsonGrowth {
-            name: &growth.name,
-            parent: &growth.parent,
-            cost_ns: growth.cost.as_ns(),
-            cost_max_ns: growth.cost_max.as_ns(),
-            breaks: &growth.breaks,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonUnmet<'a> {
-    name: &'a str,
-    why: Vec<String>,
-}
-
 /// Runs `punctual synthesize`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let options = args.options()?;
     args.output.iter().try_for_each(|path| args.overwrite.permit(path))?;
     let source = HostFile::read(&args.file)?;
-    let (text, host) = host_of(args, &source)?;
+    let overrides = args.costs.overrides(&args.changes, args.policy.clone());
+    let free_periods = args.periods == PeriodChoice::Free;
+    let (text, host) = synthesize::read_file(source.bytes(), &source.name, &overrides, free_periods)?;
     interrupt::install();
     interrupt::be_graceful();
     let bar = ui.spinner();
@@ -243,12 +176,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     };
     let growth = sensitivity(&synthesis.host, &mut watch).map_err(|_| Error::Interrupted)?;
     bar.finish_and_clear();
-    let file = with_params(&text, &source.name, &host, &synthesis.host);
-    // What was written is what was analysed.
-    let again = file::parse(&file, &source.name, &Overrides::default());
-    if again.as_ref() != Ok(&synthesis.host) {
-        return Err(Error::Violation("the written file is read as a different host".into()));
-    }
+    let file = synthesize::write_file(&text, &source.name, &host, &synthesis.host)
+        .map_err(|error| Error::Violation(error.to_string()))?;
     show(args, ui, &synthesis, &growth, file)?;
     Ok(exit::OK)
 }
@@ -265,28 +194,9 @@ fn show(args: &Args, ui: &Ui, found: &Synthesis, growth: &[Growth], file: String
         None => {}
     }
     if args.json {
-        return ui.print_json(&Json {
-            found: true,
-            exact: Some(found.exact),
-            bandwidth_ppm: Some(found.bandwidth_ppm()),
-            units: found.chosen.iter().map(JsonUnit::from).collect(),
-            sensitivity: growth.iter().map(JsonGrowth::from).collect(),
-            unmet: None,
-        });
+        return ui.print_json(&Summary::found(found, growth));
     }
     ui.print(tables(found, growth, args, ui.stdout_has_colour()))
-}
-
-/// The file, with budgets where there are none, and its host. Errors are those of the file as it is.
-fn host_of(args: &Args, source: &HostFile) -> Result<(String, Host), Error> {
-    let overrides = args.costs.overrides(&args.changes, args.policy.clone());
-    let text = source.text();
-    if let Some(text) = with_budgets(&text, args.periods == PeriodChoice::Free)
-        && let Ok(host) = file::parse(&text, &source.name, &overrides)
-    {
-        return Ok((text, host));
-    }
-    Ok((text, source.host(&overrides)?))
 }
 
 fn tick(bar: &ProgressBar, stage: Stage) {
@@ -338,9 +248,7 @@ fn advice(
 fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall], advice: Option<&str>) -> Result<u8, Error> {
     let why: Vec<String> = why.iter().map(Shortfall::to_string).collect();
     if args.json {
-        let (units, sensitivity) = (Vec::new(), Vec::new());
-        let unmet = Some(JsonUnmet { name, why });
-        ui.print_json(&Json { found: false, exact: None, bandwidth_ppm: None, units, sensitivity, unmet })?;
+        ui.print_json(&Summary::unmet(name, why))?;
     } else {
         let mut text = format!("Nothing guarantees {name}:\n");
         why.iter().for_each(|reason| text += &wrapped("  ", "    ", reason));
