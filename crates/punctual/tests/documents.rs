@@ -59,7 +59,7 @@ fn tutorials_show_their_host_files_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 25] = [
+const DIRECTION: [(&str, &[&str]); 26] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -126,6 +126,18 @@ const DIRECTION: [(&str, &[&str]); 25] = [
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
     ("punctual-xen", &["punctual-sched"]),
     ("punctual-report", &["punctual-sched", "punctual-host-stack", "punctual-model", "punctual-sim"]),
+    (
+        "punctual-python",
+        &[
+            "punctual-sched",
+            "punctual-host-stack-sim",
+            "punctual-model",
+            "punctual-analysis",
+            "punctual-check",
+            "punctual-sim",
+            "punctual-report",
+        ],
+    ),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),
     (
         "punctual-reproduce",

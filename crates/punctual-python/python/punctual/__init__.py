@@ -1,0 +1,45 @@
+"""Real-time virtualization in Python: check, simulate and size hosts of VMs with deadlines.
+
+>>> import punctual
+>>> host = punctual.build(
+...     machine={"processors": 1},
+...     pool={"guests": {"policy": "deferrable"}},
+...     domain={"vm": {"budget": "3ms", "period": "10ms", "task": {"t": {"period": "20ms", "cost": "4ms"}}}},
+... )
+>>> host.check().all_guaranteed
+True
+>>> host.simulate().missed
+0
+
+``docs/python.md`` is the manual.
+"""
+
+from punctual._errors import ErrorRecord, HostFileError, PunctualError, ViolationError
+from punctual._frames import Report
+from punctual._generate import generate
+from punctual._punctual import Guarantees, Host, Results, Synthesis, Table, __version__, policies
+from punctual._sweep import sweep
+
+
+def build(**tables: object) -> Host:
+    """A host from keywords: the tables and keys of a host file, `name` and `duration` among them."""
+    return Host.from_dict(tables)
+
+
+__all__ = [
+    "ErrorRecord",
+    "Guarantees",
+    "Host",
+    "HostFileError",
+    "PunctualError",
+    "Report",
+    "Results",
+    "Synthesis",
+    "Table",
+    "ViolationError",
+    "__version__",
+    "build",
+    "generate",
+    "policies",
+    "sweep",
+]
