@@ -256,6 +256,106 @@ fn a_sweep_in_csv_has_a_line_per_point_that_equals_the_simulation_of_that_point(
     assert_eq!(points, ["90% edf", "90% rtds", "100% edf", "100% rtds"]);
 }
 
+/// A host whose simulation takes no time, in a directory of its own.
+fn sweep_host(duration: &str) -> (TempDir, PathBuf) {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("host.toml");
+    let task = "[domain.vm]\nbudget = '3ms'\nperiod = '10ms'\n\
+                task.t = { separation = '20ms', cost = { min = '1ms', max = '9ms' } }\n";
+    let text =
+        format!("duration = '{duration}'\n[machine]\nprocessors = 1\n[pool.p]\npolicy = 'rtds'\n{task}");
+    fs::write(&path, text).expect("written");
+    (directory, path)
+}
+
+/// The files of points below a directory, with when they were written.
+fn points(directory: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
+    let folders = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+    let files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+    let files = files.map(|entry| entry.expect("an entry").path());
+    let complete = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let mut all: Vec<_> = complete
+        .map(|path| (path.clone(), fs::metadata(path).and_then(|m| m.modified()).expect("a time")))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_hundred_shards_merged_are_the_bytes_of_one_run() {
+    let (directory, host) = sweep_host("50ms");
+    let store = directory.path().join("points");
+    // Some points are no valid host, and some shards have none that is.
+    let grid = ["sweep", text(&host), "--vary", "seed=1..60:1", "--vary", "domain.vm.budget=3ms,5ms,11ms"];
+    let grid = [&grid[..], &["--skip-invalid", "--runs", "2", "--metric", "missed,schedulable"]].concat();
+    let stored = [&grid[..], &["--resume", text(&store)]].concat();
+    let with = |extra: &[&str]| run(&[&stored[..], extra].concat());
+    let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    for number in 1..=100 {
+        if number == 50 {
+            let early = with(&["--merge", "--csv"]);
+            assert_eq!((early.status.code(), early.stdout.len()), (Some(2), 0));
+            let why = text_of(&early.stderr);
+            assert!(why.contains("54 of 180 points are not there, the first at seed=17, "), "{why}");
+        }
+        let shard = with(&["--shard", &format!("{number}/100")]);
+        assert_eq!(shard.status.code(), Some(0), "{}", text_of(&shard.stderr));
+        assert!(
+            text_of(&shard.stdout).contains("points of this shard are done"),
+            "{}",
+            text_of(&shard.stdout)
+        );
+    }
+    let before = points(&store);
+    assert_eq!(before.len(), 120);
+    for form in [&["--csv"][..], &[]] {
+        let alone = stdout(&[&grid[..], form].concat());
+        let merged = with(&[form, &["--merge"]].concat());
+        assert_eq!(text_of(&merged.stdout), alone, "{}", text_of(&merged.stderr));
+        assert_eq!(text_of(&with(form).stdout), alone);
+    }
+    assert_eq!(points(&store), before, "points were computed again");
+    // Whole results are more than the numbers of a table, so they are other points.
+    assert_eq!(with(&["--merge", "--json"]).status.code(), Some(2));
+    for number in ["1/3", "2/3", "3/3"] {
+        with(&["--json", "--shard", number]);
+    }
+    let alone = stdout(&[&grid[..], &["--json"]].concat());
+    assert!(text_of(&with(&["--merge", "--json"]).stdout) == alone);
+}
+
+#[test]
+fn a_sweep_that_was_killed_goes_on_and_loses_no_finished_point() {
+    let (directory, host) = sweep_host("20s");
+    let store = directory.path().join("points");
+    let grid = ["sweep", text(&host), "--vary", "seed=1..300:1", "--csv"];
+    let stored = [&grid[..], &["--resume", text(&store)]].concat();
+    let mut killed = punctual(&stored).arg("--threads=1").stdout(Stdio::null()).spawn().expect("it starts");
+    let limit = Instant::now() + Duration::from_secs(60);
+    while points(&store).len() < 3 && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    killed.kill().expect("it is killed");
+    killed.wait().expect("it ended");
+    let before = points(&store);
+    assert!((3..300).contains(&before.len()), "{} points", before.len());
+    assert!(stdout(&stored) == stdout(&grid));
+    let after = points(&store);
+    assert_eq!(after.len(), 300);
+    assert!(before.iter().all(|point| after.contains(point)), "a finished point was computed again");
+    // Another file is another host, also where only a comment differs.
+    let changed = fs::read_to_string(&host).expect("text") + "# changed\n";
+    fs::write(&host, changed).expect("written");
+    assert_eq!(run(&[&stored[..], &["--merge"]].concat()).status.code(), Some(2));
+    // What is no point is refused by its name.
+    fs::write(&before[0].0, "{").expect("written");
+    let restored = fs::read_to_string(&host).expect("text").replace("# changed\n", "");
+    fs::write(&host, restored).expect("written");
+    let refused = run(&stored);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(text(&before[0].0)));
+}
+
 #[test]
 fn schedulability_in_a_sweep_is_what_check_says_of_each_seed_and_simulates_nothing() {
     let shared = ["--policy", "rtds", "--duration", "1000000s", "--set", "domain.*.generate.tasks=2"];

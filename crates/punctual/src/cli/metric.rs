@@ -6,7 +6,7 @@ use punctual_model::host::{Arrival, Host, Task, Work};
 use punctual_model::results::{JobStats, ProcessorResult, Results};
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a sweep can show in its tables, over all tasks or processors of the host. The last ones are of the
 /// analysis ([`Metric::is_analysed`]).
@@ -56,7 +56,7 @@ pub(super) enum Metric {
 }
 
 /// What `check` says about the runs of a point.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Analysed {
     runs: u64,
     schedulable: u64,
@@ -124,14 +124,28 @@ fn utilization_ppm(host: &Host) -> u64 {
 }
 
 /// A metric's value, exact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Value {
     /// Part and whole.
     Share(u64, u64),
     /// A length of time; `None` when no job finished.
-    Time(Option<Duration>),
+    Time(#[serde(with = "ns")] Option<Duration>),
     /// A number of things.
     Count(u64),
+}
+
+/// Times in files of points, in ns.
+mod ns {
+    use punctual_sched::Duration;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
+        time.map(Duration::as_ns).serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_ns))
+    }
 }
 
 impl Metric {

@@ -26,6 +26,7 @@ mod jobs;
 mod live;
 mod metric;
 mod output;
+mod points;
 mod policies;
 mod report;
 mod reproduce;

@@ -1,6 +1,6 @@
 //! `punctual sweep`: a grid of parameters.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
@@ -9,7 +9,7 @@ use punctual_model::results::JobStats;
 use punctual_model::{AnyHost, Results};
 use punctual_report::table;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::grid::{self, Axis};
@@ -17,6 +17,7 @@ use super::input::{CHUNK, Changes, Costs, HostFile, Policies, RUNS_MAX, THREADS_
 use super::jobs::{self, JobsFile, Spool, Spools};
 use super::metric::{self, Analysed, Metric};
 use super::output::{Ui, keep_inputs};
+use super::points::{Points, Shard};
 use super::{exit, interrupt};
 
 /// Points of a grid at most.
@@ -41,7 +42,7 @@ const DEFAULT_COLUMNS: [Metric; 4] =
 /// all tasks of the host, the last dimension from left to right; --csv and --json have every metric of a
 /// simulation. The metrics guaranteed, refuted, schedulable and weighted-schedulable are what `punctual
 /// check` says of each run; with these alone nothing is simulated. The output does not depend on the number
-/// of threads. Ctrl-C prints the points that are finished.
+/// of threads, nor on the number of shards. Ctrl-C prints the points that are finished.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sweep host.toml --vary domain.video.budget=1ms..5ms:1ms\n  \
@@ -49,7 +50,9 @@ const DEFAULT_COLUMNS: [Metric; 4] =
     punctual sweep host.toml --vary seed=1..9:1 --vary duration=1s,10s --metric p99-response\n  \
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --metric schedulable\n  \
     punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv\n  \
-    punctual sweep host.toml --policy rtds,edf --vary seed=1..50:1 --jobs jobs.csv")]
+    punctual sweep host.toml --policy rtds,edf --vary seed=1..50:1 --jobs jobs.csv\n  \
+    punctual sweep host.toml --vary seed=1..9999:1 --resume points --shard 3/100   (one of 100 machines)\n  \
+    punctual sweep host.toml --vary seed=1..9999:1 --resume points --merge --csv   (the whole, at the end)")]
 pub(super) struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
@@ -83,6 +86,17 @@ pub(super) struct Args {
     /// Write a row for each job of every simulation: CSV, or Parquet if the name ends in .parquet.
     #[arg(long, value_name = "OUT.csv")]
     jobs: Option<PathBuf>,
+    /// Keep finished points in this directory, and take those that are there instead of computing them
+    /// again: a sweep that was ended goes on where it was.
+    #[arg(long, value_name = "DIR", conflicts_with = "jobs")]
+    resume: Option<PathBuf>,
+    /// Compute only every N-th point, beginning with the I-th, and print how many are there. The parts of a
+    /// sweep can run on as many machines as share the directory.
+    #[arg(long, value_name = "I/N", requires = "resume", conflicts_with = "merge")]
+    shard: Option<Shard>,
+    /// Compute nothing: print the points that all shards have left in the directory.
+    #[arg(long, requires = "resume")]
+    merge: bool,
     /// Use this many threads instead of one per processor.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     threads: Option<u16>,
@@ -100,6 +114,7 @@ struct Grid<'a> {
     args: &'a Args,
     file: HostFile,
     dimensions: Vec<Dimension>,
+    points: Option<Points>,
 }
 
 /// The outcome of a point.
@@ -121,6 +136,7 @@ enum Listed {
 }
 
 /// The values kept of a point.
+#[derive(Serialize, Deserialize)]
 struct Measured {
     runs: u32,
     released: u64,
@@ -190,13 +206,21 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let threads = thread_pool(args.threads)?;
     threads.install(|| grid.validate())?;
     interrupt::be_graceful();
-    let bar = ui.progress(grid.points() * args.runs as usize);
+    let own = (0..grid.points()).filter(|point| grid.has(*point)).count();
+    let bar = ui.progress(own * args.runs as usize);
     let outcomes = match jobs {
         Some(jobs) => grid.simulate_listed(jobs, &threads, &bar),
         None => threads.install(|| grid.simulate(&bar)),
     };
     bar.finish_and_clear();
     let outcomes = outcomes?;
+    if let Some(directory) = args.resume.as_deref().filter(|_| args.shard.is_some()) {
+        ui.print(grid.shard_text(&outcomes, directory))?;
+        return if interrupt::stopped() { Err(Error::Interrupted) } else { Ok(exit::OK) };
+    }
+    if args.merge {
+        grid.complete(&outcomes)?;
+    }
     match (args.csv, args.json) {
         (true, _) => ui.print(grid.csv(&outcomes)?)?,
         (_, true) => {
@@ -228,7 +252,8 @@ impl<'a> Grid<'a> {
         if points.is_none_or(|n| n > most) {
             return Err(Error::Usage(format!("the grid has more than {most} points{why}")));
         }
-        let grid = Grid { args, file: HostFile::read(&args.file)?, dimensions };
+        let points = args.resume.as_deref().map(Points::open).transpose()?;
+        let grid = Grid { args, file: HostFile::read(&args.file)?, dimensions, points };
         if let (true, Ok(AnyHost::Stack(_))) =
             (grid.analyses(), grid.file.any_host(&args.costs.overrides(&args.changes, None)))
         {
@@ -270,6 +295,12 @@ impl<'a> Grid<'a> {
         overrides
     }
 
+    /// The values of a point for people.
+    fn place(&self, point: usize) -> String {
+        let name = |(dimension, value): (&Dimension, &str)| format!("{}={value}", dimension.key);
+        self.dimensions.iter().zip(self.values(point)).map(name).collect::<Vec<_>>().join(", ")
+    }
+
     /// May a point be left out? `--policy all` tries policies that do not fit this host.
     fn lenient(&self) -> bool {
         self.args.skip_invalid || self.args.policies.all()
@@ -279,11 +310,12 @@ impl<'a> Grid<'a> {
     fn validate(&self) -> Result<(), Error> {
         if !self.lenient() {
             let check = |point| Some((point, self.file.any_host(&self.overrides(point)).err()?));
-            let first = (0..self.points()).into_par_iter().find_map_first(check);
+            let own = (0..self.points()).into_par_iter().filter(|point| self.has(*point));
+            let first = own.find_map_first(check);
             return first.map_or(Ok(()), |(point, errors)| Err(self.refused(point, errors)));
         }
         let fits = |point| self.file.any_host(&self.overrides(point)).is_ok();
-        if (0..self.points()).into_par_iter().any(fits) {
+        if self.args.shard.is_some() || (0..self.points()).into_par_iter().any(fits) {
             return Ok(());
         }
         // Nothing fits: the first point says why.
@@ -297,8 +329,7 @@ impl<'a> Grid<'a> {
         }
         let fits = |point: &usize| self.file.any_host(&self.overrides(*point)).is_ok();
         let wrong = self.points() - (0..self.points()).into_par_iter().filter(fits).count();
-        let name = |(dimension, value): (&Dimension, &str)| format!("{}={value}", dimension.key);
-        let at = self.dimensions.iter().zip(self.values(point)).map(name).collect::<Vec<_>>().join(", ");
+        let at = self.place(point);
         let why = &errors.records()[0];
         Error::Usage(format!(
             "{wrong} of {} points of the grid are no valid host, the first at {at}: {}: {}\n  \
@@ -315,8 +346,64 @@ impl<'a> Grid<'a> {
         outcomes.into_iter().collect()
     }
 
-    /// All runs of a point, merged in the order of their seeds.
+    /// Is the point one of this shard?
+    fn has(&self, point: usize) -> bool {
+        self.args.shard.is_none_or(|shard| shard.has(point))
+    }
+
+    /// A point, from the directory if it is there.
     fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Error> {
+        let Some(points) = &self.points else { return self.compute(point, bar) };
+        if !self.has(point) || interrupt::stopped() {
+            return Ok(Outcome::Unfinished);
+        }
+        let overrides = self.overrides(point);
+        // What else a point depends on is in the overrides, the texts of other files included.
+        let measures = (self.args.runs, self.args.json, self.simulates(), self.analyses(), self.searches());
+        // A host without a name is called after its file.
+        let name = Path::new(&self.file.name).file_name();
+        let path =
+            points.path(&[self.file.bytes(), format!("{name:?} {overrides:?} {measures:?}").as_bytes()]);
+        if let Some(measured) = points.load(&path)? {
+            bar.inc(self.args.runs.into());
+            return Ok(Outcome::Done(Box::new(measured)));
+        }
+        if self.args.merge {
+            let is_invalid = self.lenient() && self.file.any_host(&overrides).is_err();
+            return Ok(if is_invalid { Outcome::Invalid } else { Outcome::Unfinished });
+        }
+        let outcome = self.compute(point, bar)?;
+        if let Outcome::Done(measured) = &outcome {
+            points.save(&path, measured)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Refuses to show a grid with points that no shard has left in the directory.
+    fn complete(&self, outcomes: &[Outcome]) -> Result<(), Error> {
+        let is_missing = |outcome: &Outcome| matches!(outcome, Outcome::Unfinished);
+        let Some(first) = outcomes.iter().position(is_missing) else { return Ok(()) };
+        let (missing, all) = (outcomes.iter().filter(|one| is_missing(one)).count(), outcomes.len());
+        let at = self.place(first);
+        Err(Error::Usage(format!(
+            "--merge: {missing} of {all} points are not there, the first at {at}, which is point {first} from 0 \
+             on; run their shards, or leave --merge out to compute them"
+        )))
+    }
+
+    /// What a shard says at its end.
+    fn shard_text(&self, outcomes: &[Outcome], directory: &Path) -> String {
+        let own = outcomes.iter().enumerate().filter(|(point, _)| self.has(*point));
+        let (mut done, mut all) = (0, 0);
+        own.for_each(|(_, outcome)| {
+            all += 1;
+            done += usize::from(!matches!(outcome, Outcome::Unfinished));
+        });
+        format!("{done} of {all} points of this shard are done; the results are in {}\n", directory.display())
+    }
+
+    /// All runs of a point, merged in the order of their seeds.
+    fn compute(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Error> {
         let overrides = self.overrides(point);
         let first = match self.file.any_host(&overrides) {
             Ok(host) => host,
@@ -453,8 +540,8 @@ impl<'a> Grid<'a> {
         let analysed = match &host {
             AnyHost::Pools(host) if self.analyses() => {
                 // The search for counter-examples guarantees nothing more, and takes most of the time.
-                let searches = self.args.metric.contains(&Metric::Refuted);
-                let answers = if searches { punctual_check::answers } else { punctual_analysis::answers };
+                let answers =
+                    if self.searches() { punctual_check::answers } else { punctual_analysis::answers };
                 Some(Analysed::of(host, &answers(host).guarantees(host)))
             }
             _ => None,
@@ -471,6 +558,11 @@ impl<'a> Grid<'a> {
     /// Does a metric ask for the analysis?
     fn analyses(&self) -> bool {
         self.args.metric.iter().any(|metric| metric.is_analysed())
+    }
+
+    /// Does a metric ask for counter-examples?
+    fn searches(&self) -> bool {
+        self.args.metric.contains(&Metric::Refuted)
     }
 
     /// The metrics of CSV, by the sources that are asked for.
