@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Builds packages of Punctual for this machine's architecture: a .deb, an .rpm and a static tarball.
+# Builds packages of Punctual for this machine's architecture: a .deb, an .rpm, a static tarball, and a wheel
+# of the Python package.
 #
-# usage: packaging/build.sh [deb|rpm|tar]... [--output DIR]
+# usage: packaging/build.sh [deb|rpm|tar|wheel]... [--output DIR]
 #   deb  punctual_VERSION_ARCH.deb: needs dpkg-dev; for the Debian or Ubuntu that it is built on, and newer
 #   rpm  punctual-VERSION.ARCH.rpm: needs rpmbuild; for systems with this machine's C library, and newer
 #   tar  punctual-VERSION-ARCH.tar.gz: static, with musl; needs Rust's target ARCH-unknown-linux-musl
+#   wheel  punctual-VERSION-cp310-abi3-PLATFORM.whl: for Python 3.10 and newer; needs maturin 1.9.4 or newer
 # Without a format it builds all that this machine has the tools for. DIR is target/packages by default.
 # exit: 0 all are built, their names are printed; 1 one is not; 2 the command line is wrong
 # environment: SOURCE_DATE_EPOCH (the time of the last commit), PUNCTUAL (a program that is built already, for
@@ -24,7 +26,7 @@ fail() {
 }
 
 usage() {
-    sed -n '4,9s/^# \{0,1\}//p' "$0" >&2
+    sed -n '5,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
@@ -32,7 +34,7 @@ output=target/packages
 formats=()
 while [ $# -gt 0 ]; do
     case $1 in
-        deb | rpm | tar) formats+=("$1") ;;
+        deb | rpm | tar | wheel) formats+=("$1") ;;
         --output) shift; output=${1:-}; [ -n "$output" ] || usage ;;
         *) usage ;;
     esac
@@ -54,10 +56,11 @@ missing() {
             echo "rpmbuild is missing (apt install rpm, dnf install rpm-build)" ;;
         tar) [ -n "${PUNCTUAL:-}" ] || [ -d "$(rustc --print target-libdir --target "$musl")" ] ||
             echo "Rust cannot build static programs here (rustup target add $musl)" ;;
+        wheel) command -v maturin >/dev/null || echo "maturin is missing (pip install maturin)" ;;
     esac
 }
 if [ ${#formats[@]} = 0 ]; then
-    for format in deb rpm tar; do
+    for format in deb rpm tar wheel; do
         lack=$(missing $format)
         if [ -z "$lack" ]; then formats+=("$format"); else echo "$format is left out: $lack" >&2; fi
     done
@@ -81,11 +84,10 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:?without git it has to be set}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# build TARGET: builds the program for it; its path is $program.
-build() {
-    local separator=$'\x1f' target=${CARGO_TARGET_DIR:-$root/target}/packaging flags
-    program=${PUNCTUAL:-$target/$1/packaged/punctual}
-    [ -z "${PUNCTUAL:-}" ] || return 0
+# remapped COMMAND [ARGUMENT...]: builds with it, in $target. No path of this machine gets into what is built.
+target=${CARGO_TARGET_DIR:-$root/target}/packaging
+remapped() {
+    local separator=$'\x1f' flags
     # The last prefix that fits counts, so the target directory comes after the source around it.
     # Rust's standard library has these names where its source is not installed.
     flags="--remap-path-prefix=$(rustc --print sysroot)/lib/rustlib/src/rust"
@@ -94,8 +96,15 @@ build() {
     flags+=$separator--remap-path-prefix=$root=/punctual
     flags+=$separator--remap-path-prefix=$target=/target
     CARGO_ENCODED_RUSTFLAGS=$flags CARGO_TARGET_DIR=$target CARGO_INCREMENTAL=0 CARGO_NET_OFFLINE=true \
-        cargo build --locked --offline --quiet --profile packaged --package punctual --bin punctual \
-        --target "$1" || fail "the program could not be built (cargo fetch --locked downloads the crates)"
+        "$@" --locked --offline --profile packaged
+}
+
+# build TARGET: builds the program for it; its path is $program.
+build() {
+    program=${PUNCTUAL:-$target/$1/packaged/punctual}
+    [ -z "${PUNCTUAL:-}" ] || return 0
+    remapped cargo build --quiet --package punctual --bin punctual --target "$1" ||
+        fail "the program could not be built (cargo fetch --locked downloads the crates)"
 }
 
 # put MODE SOURCE TARGET: a file of the package.
@@ -220,11 +229,23 @@ tarball() {
     echo "$output/punctual-$version-$arch.tar.gz"
 }
 
+# With Python's stable interface, one wheel is for all versions of it.
+wheel() {
+    local built
+    remapped maturin build --manifest-path crates/punctual-python/Cargo.toml --target "$gnu" \
+        --out "$work/wheel" >"$work/wheel.log" 2>&1 ||
+        { cat "$work/wheel.log" >&2; fail "wheel: maturin failed"; }
+    built=$(basename "$work"/wheel/*.whl)
+    mv "$work/wheel/$built" "$output/"
+    echo "$output/$built"
+}
+
 mkdir -p "$output"
 for format in "${formats[@]}"; do
     case $format in
         deb) deb ;;
         rpm) rpm ;;
         tar) tarball ;;
+        wheel) wheel ;;
     esac
 done
