@@ -2,8 +2,8 @@
 //!
 //! A point's file is called after what the point is: the program's version, the host file, its changes, the
 //! runs and what is measured. So any number of sweeps on any number of machines write into one directory, and
-//! a sweep that needs a point takes it from there. Files are renamed when they are complete; a program that is
-//! ended in the middle of a point leaves nothing of it.
+//! a sweep that needs a point takes it from there. Files are renamed when they are complete; a program that
+//! is ended in the middle of a point leaves nothing of it.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
