@@ -8,7 +8,7 @@ use punctual_model::host::{Arrival, Cost, Host as Pools, Parent, Task, Work};
 use punctual_sched::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use crate::check::{self, Guarantees};
 use crate::error;
@@ -196,7 +196,9 @@ impl Host {
     }
 
     /// Simulates the host for its duration: `punctual sim`.
-    #[pyo3(signature = (*, blame = false, jobs = false, slices = false, packets = false))]
+    ///
+    /// `policies` has policies in Python by the name of the pool or VM whose scheduler they replace.
+    #[pyo3(signature = (*, blame = false, jobs = false, slices = false, packets = false, policies = None))]
     fn simulate(
         &self,
         py: Python<'_>,
@@ -204,8 +206,17 @@ impl Host {
         jobs: bool,
         slices: bool,
         packets: bool,
+        policies: Option<Py<PyDict>>,
     ) -> PyResult<Results> {
-        results::simulate(py, self.host.clone(), blame, Record { jobs, slices, packets })
+        let record = Record { jobs, slices, packets };
+        match policies {
+            None => results::simulate(py, self.host.clone(), blame, record),
+            Some(_) if blame => Err(error::punctual(py, "blame is of the built-in policies")),
+            Some(policies) => {
+                self.pools(py, "`policies`")?;
+                results::simulate_under(py, self.host.clone(), record, &policies)
+            }
+        }
     }
 
     /// The smallest budgets that guarantee every deadline: `punctual synthesize`.

@@ -13,6 +13,7 @@
 mod check;
 mod error;
 mod host;
+mod policy;
 mod reading;
 mod results;
 mod signals;

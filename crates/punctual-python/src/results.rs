@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::{self, from_json};
+use crate::policy::Factories;
 use crate::reading;
 use crate::signals::{self, Signals};
 use crate::table::{Column, Table};
@@ -44,6 +45,8 @@ struct Listed {
 pub(crate) struct Results {
     host: Arc<AnyHost>,
     results: Measured,
+    /// Did policies in Python schedule it? Then it cannot be simulated again without them.
+    in_python: bool,
     jobs: OnceLock<Table>,
     slices: OnceLock<Table>,
     packets: OnceLock<Table>,
@@ -58,7 +61,10 @@ const NO_BLAME: &str = "a host with `host_stack` has no jobs to explain";
 /// Simulates a host of either kind.
 pub(crate) fn simulate(py: Python<'_>, host: Arc<AnyHost>, blame: bool, record: Record) -> PyResult<Results> {
     let (results, listed) = match &*host {
-        AnyHost::Pools(pools) => simulate_pools(py, pools, blame, record)?,
+        AnyHost::Pools(pools) => {
+            let how = if blame { How::Blamed } else { How::Plain };
+            simulate_pools(py, pools, how, record)?
+        }
         AnyHost::Stack(_) if blame => return Err(error::punctual(py, NO_BLAME)),
         AnyHost::Stack(_) => {
             let stack = host.clone();
@@ -71,12 +77,39 @@ pub(crate) fn simulate(py: Python<'_>, host: Arc<AnyHost>, blame: bool, record: 
             (results.map_err(|e| error::simulation(py, &violation(e)))?, Listed::default())
         }
     };
-    let cell = |table: Option<Table>| table.map_or_else(OnceLock::new, OnceLock::from);
-    let Listed { jobs, slices, packets } = listed;
-    Ok(Results { host, results, jobs: cell(jobs), slices: cell(slices), packets: cell(packets) })
+    Ok(Results::new(host, results, listed, false))
 }
 
-fn simulate_pools(py: Python<'_>, host: &Pools, blame: bool, record: Record) -> PyResult<(Measured, Listed)> {
+/// Simulates a host with pools under policies in Python.
+pub(crate) fn simulate_under(
+    py: Python<'_>,
+    host: Arc<AnyHost>,
+    record: Record,
+    policies: &Py<PyDict>,
+) -> PyResult<Results> {
+    let AnyHost::Pools(pools) = &*host else { return Err(error::punctual(py, NO_BLAME)) };
+    let factories = Factories::new(py, pools, policies)?;
+    let scheduled = simulate_pools(py, pools, How::Under(&factories), record);
+    // The exception says more than that the simulation was stopped.
+    factories.raised.take().map_or(Ok(()), Err)?;
+    let (results, listed) = scheduled?;
+    Ok(Results::new(host, results, listed, true))
+}
+
+/// How a host with pools is simulated.
+#[derive(Clone, Copy)]
+enum How<'f> {
+    Plain,
+    Blamed,
+    Under(&'f Factories<'f>),
+}
+
+fn simulate_pools(
+    py: Python<'_>,
+    host: &Pools,
+    how: How<'_>,
+    record: Record,
+) -> PyResult<(Measured, Listed)> {
     let mut signals = Signals::new();
     let (results, listed) = py.detach(|| {
         let mut jobs = record.jobs.then(|| Jobs::new(host));
@@ -87,10 +120,14 @@ fn simulate_pools(py: Python<'_>, host: &Pools, blame: bool, record: Record) -> 
         let packet_log =
             packets.as_mut().map(|packets| PacketLog::new(|p: &PacketRecord<'_>| packets.add(p)));
         let observer = (&mut signals, (job_log, (slice_log, packet_log)));
-        let results = if blame {
-            punctual_sim::simulate_blamed(host, observer)
-        } else {
-            punctual_sim::simulate_observed(host, observer)
+        let results = match how {
+            How::Plain => punctual_sim::simulate_observed(host, observer),
+            How::Blamed => punctual_sim::simulate_blamed(host, observer),
+            How::Under(factories) => {
+                let wrap = |parent, policy| factories.wrap(host, parent, policy);
+                let observer = (factories.raised.clone(), observer);
+                punctual_sim::simulate_wrapped_observed(host, observer, wrap)
+            }
         };
         let listed = Listed {
             jobs: jobs.map(Jobs::finish),
@@ -104,6 +141,18 @@ fn simulate_pools(py: Python<'_>, host: &Pools, blame: bool, record: Record) -> 
 }
 
 impl Results {
+    fn new(host: Arc<AnyHost>, results: Measured, listed: Listed, in_python: bool) -> Self {
+        let cell = |table: Option<Table>| table.map_or_else(OnceLock::new, OnceLock::from);
+        let Listed { jobs, slices, packets } = listed;
+        Results { host, results, in_python, jobs: cell(jobs), slices: cell(slices), packets: cell(packets) }
+    }
+
+    /// Refuses what would simulate the host again under other policies than those of these results.
+    fn can_repeat(&self, py: Python<'_>) -> PyResult<()> {
+        let text = "these results are of policies in Python: ask simulate() for jobs, slices and packets";
+        if self.in_python { Err(error::punctual(py, text)) } else { Ok(()) }
+    }
+
     /// The table in `cell`; simulates once more where it was not listed.
     fn listed(
         &self,
@@ -115,11 +164,12 @@ impl Results {
         if let Some(table) = cell.get() {
             return Ok(table.share());
         }
+        self.can_repeat(py)?;
         let AnyHost::Pools(host) = &*self.host else {
             let text = "a host with `host_stack` has requests of flows; it lists no jobs, slices or packets";
             return Err(error::punctual(py, text));
         };
-        let (_, listed) = simulate_pools(py, host, false, record)?;
+        let (_, listed) = simulate_pools(py, host, How::Plain, record)?;
         let table = take(listed).ok_or_else(|| error::punctual(py, "nothing was listed"))?;
         // Another thread may have been faster, with the same table.
         Ok(cell.get_or_init(|| table).share())
@@ -222,6 +272,7 @@ impl Results {
     /// The timeline as SVG. Without an interval it begins with the run, or at the first missed deadline.
     #[pyo3(signature = (*, begin = None, end = None, items = 3_000))]
     fn svg(&self, py: Python<'_>, begin: Option<&str>, end: Option<&str>, items: u32) -> PyResult<String> {
+        self.can_repeat(py)?;
         let timeline = timeline::read(py, &self.host, begin, end, items)?;
         Ok(plot::gantt(&self.results.host, &timeline))
     }
@@ -232,6 +283,7 @@ impl Results {
 
     /// Writes what happened as a Perfetto trace, as `punctual sim --trace` does.
     fn perfetto(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.can_repeat(py)?;
         timeline::write_perfetto(py, &self.host, path)
     }
 
@@ -244,6 +296,7 @@ impl Results {
         end: Option<&str>,
         items: u32,
     ) -> PyResult<String> {
+        self.can_repeat(py)?;
         let timeline = timeline::read(py, &self.host, begin, end, items)?;
         let host = self.host.clone();
         let guarantees = signals::beside(py, move || match &*host {
@@ -290,16 +343,15 @@ impl Results {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let rebuild = py.get_type::<Results>().getattr("_restore")?;
-        (rebuild, (self.host.to_toml(), self.to_json())).into_pyobject(py)
+        (rebuild, (self.host.to_toml(), self.to_json(), self.in_python)).into_pyobject(py)
     }
 
     /// Results from what pickles keep of them.
     #[staticmethod]
-    fn _restore(py: Python<'_>, host: &str, text: &str) -> PyResult<Self> {
+    fn _restore(py: Python<'_>, host: &str, text: &str, in_python: bool) -> PyResult<Self> {
         let host = Arc::new(reading::parse(py, host.as_bytes(), FILE, &Overrides::default())?);
         let results = json::from_json(text, "a pickle").map_err(|e| error::punctual(py, &e.to_string()))?;
-        let [jobs, slices, packets] = [(); 3].map(|()| OnceLock::new());
-        Ok(Results { host, results, jobs, slices, packets })
+        Ok(Results::new(host, results, Listed::default(), in_python))
     }
 }
 

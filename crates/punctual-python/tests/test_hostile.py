@@ -90,6 +90,8 @@ def test_a_child_of_a_fork_simulates(small: str) -> None:
 
 CALLS = {
     "simulate": "host.simulate()",
+    "stack": "stack.simulate()",
+    "check": "crowd.check()",
     "jobs": "results.jobs",
     "svg": "results.svg(end='1us')",
     "synthesize": "many.synthesize(periods='free', priorities='free', placement='exact', effort=10**9)",
@@ -107,10 +109,13 @@ host = host.replace(set=[{LONG!r}])
 vm = {{"task": {{f"t{{i}}": {{"period": f"{{7 + 3 * i}}ms", "cost": "200us"}} for i in range(6)}}}}
 many = punctual.build(machine={{"processors": 4}}, pool={{"p": {{"policy": "deferrable"}}}},
     domain={{f"vm{{i}}": {{**vm, "budget": "1ms", "period": "10ms", "priority": i + 1}} for i in range(14)}})
+crowd = punctual.build(machine={{"processors": 8}}, pool={{"p": {{"policy": "rtds"}}}},
+    domain={{f"vm{{i}}": {{**vm, "budget": "4ms", "period": f"{{10 + i % 7}}ms"}} for i in range(60)}})
+stack = punctual.Host.from_file({str(examples / "kvm-host.toml")!r}, duration="1000s")
 if {call!r} in ("jobs", "svg"):
     # Results of a long run, without the run.
     make, parts = results.__reduce__()
-    results = make(host.to_toml(), parts[1])
+    results = make(host.to_toml(), parts[1], False)
 sent = []
 def send():
     time.sleep(0.3)

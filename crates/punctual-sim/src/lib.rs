@@ -44,6 +44,9 @@ pub use error::Error;
 pub use job_log::JobLog;
 pub use packet_log::PacketLog;
 pub use replay::simulate_disturbed;
-pub use simulate::{simulate, simulate_blamed, simulate_observed, simulate_traced, simulate_wrapped};
+pub use simulate::{
+    simulate, simulate_blamed, simulate_observed, simulate_traced, simulate_wrapped,
+    simulate_wrapped_observed,
+};
 pub use slice_log::SliceLog;
 pub use tracer::Tracer;

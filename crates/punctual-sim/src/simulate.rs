@@ -61,6 +61,18 @@ pub fn simulate_wrapped(
     run(host, (), wrap)
 }
 
+/// The same, and notifies `observer` of every event of the machine.
+///
+/// # Errors
+/// As [`simulate_observed`].
+pub fn simulate_wrapped_observed<O: Observer>(
+    host: &Host,
+    observer: O,
+    wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
+) -> Result<Results, Error> {
+    run(host, observer, wrap)
+}
+
 fn run<O: Observer>(
     host: &Host,
     observer: O,

@@ -17,6 +17,7 @@ True
 from punctual._errors import ErrorRecord, HostFileError, PunctualError, ViolationError
 from punctual._frames import Report
 from punctual._generate import generate
+from punctual._policy import Params, Policy
 from punctual._punctual import Guarantees, Host, Results, Synthesis, Table, __version__, policies
 from punctual._sweep import sweep
 
@@ -31,6 +32,8 @@ __all__ = [
     "Guarantees",
     "Host",
     "HostFileError",
+    "Params",
+    "Policy",
     "PunctualError",
     "Report",
     "Results",

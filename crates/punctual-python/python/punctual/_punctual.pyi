@@ -1,10 +1,11 @@
 """The part of the package that is written in Rust."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, final
 
 from punctual._frames import Report
+from punctual._policy import Policy
 
 __version__: str
 
@@ -69,12 +70,19 @@ class Host:
     def check(self, *, enforced_every: str | None = None) -> Guarantees:
         """Which deadlines are guaranteed, without running anything: `punctual check`."""
     def simulate(
-        self, *, blame: bool = False, jobs: bool = False, slices: bool = False, packets: bool = False
+        self,
+        *,
+        blame: bool = False,
+        jobs: bool = False,
+        slices: bool = False,
+        packets: bool = False,
+        policies: dict[str, Callable[[int], Policy]] | None = None,
     ) -> Results:
         """Simulates the host for its duration: `punctual sim`.
 
         Jobs, slices and packets that are not listed now are listed by another simulation when they are
-        asked for.
+        asked for. `policies` has policies in Python by the name of the pool or VM whose scheduler they
+        replace: classes, which are called with the number of processors.
         """
     def synthesize(
         self,
