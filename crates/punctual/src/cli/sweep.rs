@@ -386,8 +386,8 @@ impl<'a> Grid<'a> {
         let (missing, all) = (outcomes.iter().filter(|one| is_missing(one)).count(), outcomes.len());
         let at = self.place(first);
         Err(Error::Usage(format!(
-            "--merge: {missing} of {all} points are not there, the first at {at}, which is point {first} from \
-             0 on; run their shards, or leave --merge out to compute them"
+            "--merge: {missing} of {all} points are not there, the first at {at}, which is point {first} \
+             from 0 on; run their shards, or leave --merge out to compute them"
         )))
     }
 
