@@ -14,6 +14,7 @@ mod cause;
 mod ids;
 mod latency;
 mod limits;
+mod rate;
 mod share;
 mod source;
 mod view;
@@ -39,6 +40,7 @@ use busy::{Busy, Ran};
 use cause::{Name, WaitCause as Cause, Who, cause_of};
 use ids::ById;
 use limits::Limits;
+use rate::Rate;
 use source::{Kind, Opened};
 use who::Names;
 
@@ -82,6 +84,9 @@ pub(crate) struct Waits {
     proc: PathBuf,
     wanted: WaitSource,
     opened: Option<Opened>,
+    rate: Rate,
+    /// Are events not read for a while, because they are too many?
+    is_resting: bool,
     accountant: Accountant,
     book: Book,
     limits: Limits,
@@ -113,6 +118,8 @@ impl Waits {
             proc: proc.to_owned(),
             wanted,
             opened: None,
+            rate: Rate::default(),
+            is_resting: false,
             accountant: Accountant::default(),
             book: Book::default(),
             limits: Limits::new(proc),
@@ -132,6 +139,7 @@ impl Waits {
     /// Uses another source from now on; what is counted stays.
     pub(crate) fn set_source(&mut self, wanted: WaitSource) {
         if std::mem::replace(&mut self.wanted, wanted) != wanted {
+            self.rate.forget();
             self.close();
         }
     }
@@ -191,8 +199,15 @@ impl Waits {
             WaitSource::Samples => Some(Kind::Samples),
             WaitSource::Off => None,
         };
+        let is_resting = self.rate.rests(now_ns());
+        if std::mem::replace(&mut self.is_resting, is_resting) != is_resting {
+            self.close();
+        }
         match best.filter(|_| !self.vms.is_empty()) {
-            Some(best) if self.opened.is_none() => self.opened = Some(source::open(best)),
+            Some(best) if self.opened.is_none() => {
+                let may_read = !is_resting || best == Kind::Samples;
+                self.opened = Some(if may_read { source::open(best) } else { resting() });
+            }
             None if self.opened.is_some() => self.close(),
             _ => {}
         }
@@ -202,7 +217,10 @@ impl Waits {
     pub(crate) fn drain(&mut self) {
         let until_ns = now_ns().saturating_sub(GRACE_NS);
         if let Some(source) = self.opened.as_mut().and_then(|opened| opened.source.as_mut()) {
-            source.drain(until_ns, &mut |event: Event| self.accountant.take(event));
+            source.drain(until_ns, &mut |event: Event| {
+                self.rate.count();
+                self.accountant.take(event);
+            });
             self.read_ns = until_ns;
         }
         // A thread whose name does not come with the event is asked for it before it ends.
@@ -259,6 +277,9 @@ impl Waits {
             self.sample_counters(&counters(registry), now_ns, now_ns.saturating_sub(since_ns));
         } else {
             self.catch_up(registry);
+            if self.rate.sample(now_ns) {
+                self.open_or_close();
+            }
         }
         if self.samples.is_multiple_of(NAMES_EVERY) {
             self.names.forget();
@@ -443,6 +464,12 @@ impl Waits {
     }
 }
 
+/// The source while events are too many.
+fn resting() -> Opened {
+    let reason = format!("more than {} events a second cost too much; again in 10 minutes", rate::EVENTS_MAX);
+    Opened { kind: Kind::Samples, source: None, reason: Some(reason) }
+}
+
 /// The kernel's account of each thread, as of the last sample.
 fn counters(registry: &Registry) -> HashMap<u32, SchedStat> {
     let all = registry.actors().flat_map(|actor| actor.threads.list());
@@ -455,5 +482,50 @@ fn member(vm: u32, part: Part, vms: &BTreeMap<u32, (Name, bool)>) -> Who {
     match part {
         Part::Vcpu(number) => Who::Vcpu(vm, format!("VM {name} vCPU {number}").into()),
         Part::Helper(role) => Who::Helper(vm, format!("VM {name} {role}").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source with so many events in each read.
+    #[derive(Debug)]
+    struct Many(u64);
+
+    impl source::Source for Many {
+        fn drain(&mut self, until_ns: u64, take: &mut dyn FnMut(Event)) {
+            (0..self.0).for_each(|_| take(Event::Wake { at_ns: until_ns, processor: 0, thread: 1 }));
+        }
+
+        fn lost(&self) -> u64 {
+            0
+        }
+    }
+
+    fn reading(events: u64) -> Waits {
+        let mut waits = Waits::new(Path::new("/proc"), WaitSource::Tracepoints);
+        waits.vms.insert(1, ("vm".into(), false));
+        let source: Box<dyn source::Source> = Box::new(Many(events));
+        waits.opened = Some(Opened { kind: Kind::Tracepoints, source: Some(source), reason: None });
+        waits
+    }
+
+    /// The samples come one after the other here, so a few events are too many.
+    #[test]
+    fn where_events_are_too_many_samples_are_taken_and_the_reason_is_said() {
+        let mut waits = reading(1_000);
+        for _ in 0..8 {
+            waits.drain();
+            if waits.rate.sample(now_ns()) {
+                waits.open_or_close();
+            }
+        }
+        let opened = waits.opened.as_ref().expect("a source");
+        assert_eq!((opened.kind, waits.is_reading()), (Kind::Samples, false));
+        assert!(opened.reason.as_ref().is_some_and(|why| why.contains("20000 events a second")));
+        // With another choice in the configuration events are read again.
+        waits.set_source(WaitSource::Switches);
+        assert!(!waits.rate.rests(now_ns()));
     }
 }
