@@ -189,9 +189,9 @@ def test_a_sweep_is_its_simulations(small: str) -> None:
     grid = {"domain.vm.budget": ["1ms", "3ms"], "seed": [1, 2]}
     points = punctual.sweep(host, grid, policy=["deferrable", "periodic"], check=True, threads=2)
     assert [tuple(point[key] for key in (*grid, "policy")) for point in points][:3] == [
-        ("1ms", "1", "deferrable"),
-        ("1ms", "1", "periodic"),
-        ("1ms", "2", "deferrable"),
+        ("1ms", 1, "deferrable"),
+        ("1ms", 1, "periodic"),
+        ("1ms", 2, "deferrable"),
     ]
     for point in points:
         alone = host.replace(
@@ -202,6 +202,14 @@ def test_a_sweep_is_its_simulations(small: str) -> None:
     assert [point["results"].missed > 0 for point in points] == [True] * 4 + [False] * 4
     with pytest.raises(HostFileError):
         punctual.sweep(host, {"domain.vm.budget": ["1ms", "11ms"]})
+
+
+def test_a_sweep_takes_values_of_python(small: str) -> None:
+    host = Host.from_toml(small)
+    grid = {"domain.vm.best_effort": [False], "domain.vm.budget": [timedelta(milliseconds=3)]}
+    [point] = punctual.sweep(host, grid)
+    assert point["domain.vm.budget"] == timedelta(milliseconds=3)
+    assert point["results"] == host.replace(set=["domain.vm.budget=3ms"]).simulate()
 
 
 def test_the_summary_counts_what_the_results_count(examples: Path) -> None:

@@ -9,6 +9,12 @@ from itertools import product
 from typing import Any
 
 from punctual._punctual import Host
+from punctual._toml import value_text
+
+
+def _text(value: object) -> str:
+    """A value as `--set` takes it: text as it is, everything else as a host file has it."""
+    return value if isinstance(value, str) else value_text(value)
 
 
 def sweep(
@@ -26,13 +32,11 @@ def sweep(
     more dimension. A point is a dict of its values, `results` and `guarantees`. All points are read before
     the first one is simulated, so an invalid one is an error at once.
     """
-    axes = [(key, [str(value) for value in values]) for key, values in vary.items()]
     policies: list[str | None] = list(policy)
     points = []
-    for values in product(*(values for _, values in axes), policies or [None]):
-        *given, chosen = values
-        at = dict(zip((key for key, _ in axes), given))
-        one = host.replace(set=[f"{key}={value}" for key, value in at.items()], policy=chosen)
+    for given, chosen in product(product(*vary.values()), policies or [None]):
+        at: dict[str, Any] = dict(zip(vary, given))
+        one = host.replace(set=[f"{key}={_text(value)}" for key, value in at.items()], policy=chosen)
         points.append(({**at, "policy": chosen} if policies else at, one))
 
     def point(item: tuple[dict[str, Any], Host]) -> dict[str, Any]:

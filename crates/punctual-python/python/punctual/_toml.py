@@ -19,6 +19,11 @@ def dumps(tables: object) -> str:
     return "\n".join(lines) + "\n"
 
 
+def value_text(value: object) -> str:
+    """The text of one value."""
+    return _value((), value, set())
+
+
 def _table(path: tuple[str, ...], table: Mapping[object, object], lines: list[str], above: set[int]) -> None:
     if id(table) in above:
         raise ValueError(f"the table {_dotted(path)} contains itself")
