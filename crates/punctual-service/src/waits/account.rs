@@ -212,6 +212,7 @@ impl Accountant {
         let at_ns = self.now_ns;
         match event {
             Event::Switch { processor, from, from_name, left, to, .. } => {
+                self.comes_unseen(from, processor, at_ns);
                 self.pass_queue(processor, from, at_ns);
                 if !self.processor(processor).waiting.is_empty() {
                     self.call(from, from_name);
@@ -349,6 +350,16 @@ impl Accountant {
         self.ends(thread, is_missed.then_some((before, since_ns)));
         self.set(thread, State::Running, processor, at_ns);
         is_missed
+    }
+
+    /// Some kernels record nothing while a processor is idle: no wake-up, and no switch from the idle thread.
+    /// Then who leaves came after it, at a time that nobody knows.
+    fn comes_unseen(&mut self, thread: u32, processor: u32, at_ns: u64) {
+        let Processor { occupant, since_ns, .. } = *self.processor(processor);
+        let is_off = self.threads.get(&thread).is_some_and(|known| matches!(known.state, State::Off(_)));
+        if occupant == Some(0) && is_off {
+            self.comes(thread, processor, (0, since_ns), at_ns);
+        }
     }
 
     fn wakes(&mut self, thread: u32, processor: u32, at_ns: u64) {

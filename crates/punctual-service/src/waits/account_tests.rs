@@ -102,6 +102,16 @@ fn a_wait_that_goes_on_is_accounted_in_parts_with_one_number() {
     assert_eq!(first.segments().next().map(|one| one.wait), second.segments().next().map(|one| one.wait));
 }
 
+/// The kernel of some virtual machines tells neither a wake-up on an idle processor nor the switch after it.
+#[test]
+fn who_leaves_an_idle_processor_has_come_to_it_unseen() {
+    let events = [switch(10, 0, 7, ASLEEP, 0), switch(40, 0, 7, ASLEEP, 0), switch(90, 0, 7, ASLEEP, 0)];
+    let account = account(&events, 100);
+    assert_eq!(waited(&account), [30, 50, 10].map(|ns| (Because::Off(Off::Asleep), ns)));
+    let after: Vec<_> = account.ended().iter().map(|ended| (ended.was_woken, ended.after)).collect();
+    assert_eq!(after, [(false, Some((Because::Idle, 10))), (false, Some((Because::Idle, 40)))]);
+}
+
 #[test]
 fn a_wake_up_that_was_missed_says_who_ran_before() {
     let events = [switch(10, 0, 7, ASLEEP, 50), switch(30, 0, 50, ASLEEP, 7)];
