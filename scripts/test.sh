@@ -62,15 +62,18 @@ touch "$work/machine-done"
 # tests go on beside.
 PROGRAMS=!$machine step_beside "other tests" "${tests[@]}" &
 pure=$!
-step_beside check-report scripts/check-report.sh &
-browser=$!
+{
+    step_beside check-report scripts/check-report.sh
+    step_beside check-python scripts/check-python.sh
+} &
+longest=$!
 for check in scripts/check-*.sh; do
     case $check in
-        */check-fuzz.sh | */check-report.sh) ;;
+        */check-fuzz.sh | */check-report.sh | */check-python.sh) ;;
         *) step_beside "$(basename "$check" .sh)" "$check" ;;
     esac
 done
-wait "$meanwhile" "$pure" "$browser"
+wait "$meanwhile" "$pure" "$longest"
 step check-fuzz scripts/check-fuzz.sh
 
 printf '\nThe test programs that took longest:\n'
