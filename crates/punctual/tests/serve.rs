@@ -243,6 +243,8 @@ fn a_vm_is_seen_matched_sampled_and_released() {
     assert!(one.contains("\nvcpu 3 ") && one.contains("class relay"), "{one}");
     let (status, error) = service.tell(&["why", "punctual-rely-1"]);
     assert!(status == 2 && error.contains("is it `punctual-relay-1`?"), "{error}");
+    let (status, error) = service.tell(&["why", "punctual-relay-1", "--last", "2h"]);
+    assert!(status == 2 && error.contains("expected at most 1h"), "{error}");
     let (status, error) = service.tell(&["why", "punctual-relay-1", "--last", "5min"]);
     assert_eq!((status, error.as_str()), (0, ""));
     drop(vm);

@@ -13,6 +13,8 @@ pub(crate) const WORST_MAX: usize = 10;
 /// Parts of the last hour, and how long each is.
 const PARTS: usize = 12;
 const PART_NS: u64 = 300 * 1_000_000_000;
+/// So long, in seconds, causes and the worst waits are kept.
+pub const KEPT_S: u64 = PARTS as u64 * PART_NS / 1_000_000_000;
 /// Steps of a story; what follows is summed up.
 const STEPS_MAX: usize = 48;
 /// Names of each part of the hour; the times of others have none.

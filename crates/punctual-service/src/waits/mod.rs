@@ -44,6 +44,7 @@ use rate::Rate;
 use source::{Kind, Opened};
 use who::Names;
 
+pub use book::KEPT_S;
 pub use cause::WaitCause;
 pub use latency::BOUNDS_NS;
 pub use view::{CauseView, PartView, SourceView, StepView, WaitView, WhyView};

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use punctual_model::service::WaitSource;
 use serde::{Deserialize, Serialize};
 
-use super::book::{By, Part, Story, Totals};
+use super::book::{By, KEPT_S, Part, Story, Totals};
 use super::cause::WaitCause;
 use super::latency::{BOUNDS_NS, Latency};
 use super::{Waits, now_ns};
@@ -134,8 +134,9 @@ impl Waits {
         all.map(|(part, totals)| part_view(*part, totals)).collect()
     }
 
-    /// What a VM waited for in the last `last_s` seconds.
+    /// What a VM waited for in the last `last_s` seconds, of which [`KEPT_S`] are known at most.
     pub(crate) fn why(&self, vm: u32, name: &str, last_s: u64) -> WhyView {
+        let last_s = last_s.min(KEPT_S);
         let (now_ns, real) = (now_ns(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let began_us = |from_ns: u64| {
             let real_us = u64::try_from(real.as_micros()).unwrap_or(u64::MAX);

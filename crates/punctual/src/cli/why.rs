@@ -8,7 +8,7 @@ use punctual_model::text::{printable, printable_lines};
 use punctual_report::format::{fmt_count, fmt_ns, fmt_share};
 use punctual_sched::Duration;
 use punctual_service::client::{Client, ClientError};
-use punctual_service::waits::{CauseView, PartView, SourceView, StepView, WaitView, WhyView};
+use punctual_service::waits::{CauseView, KEPT_S, PartView, SourceView, StepView, WaitView, WhyView};
 use serde_json::{Value, json};
 
 use super::error::Error;
@@ -52,13 +52,17 @@ const STEPS_MAX: usize = 12;
 /// Causes that are shown.
 const CAUSES_MAX: usize = 20;
 
-/// A time of at least 1 us, or of some hours.
+/// A time of at least 1 us and at most what the service keeps; `1h` is one too.
 fn last(text: &str) -> Result<Duration, String> {
     let hours = text.trim().strip_suffix('h').and_then(|number| number.trim_end().parse::<u64>().ok());
-    match hours {
-        Some(hours @ 1..=24) => Ok(Duration::from_ns(hours * 3600 * 1_000_000_000)),
-        _ => some_time(text),
+    let asked = match hours {
+        Some(hours @ 1..=24) => Duration::from_secs(hours * 3600),
+        _ => some_time(text)?,
+    };
+    if asked > Duration::from_secs(KEPT_S) {
+        return Err("expected at most 1h: what was before is not kept".into());
     }
+    Ok(asked)
 }
 
 /// As people say it.
@@ -286,8 +290,8 @@ mod tests {
         let shown = shown(&why(), 3_000_000);
         assert_eq!(printable_lines(&shown).lines().collect::<Vec<_>>(), lines);
         assert_eq!([3600, 300, 61].map(fmt_last), ["1 h", "5 min", "61 s"]);
-        assert_eq!(last("2h").map(|time| time.as_ns()), Ok(7200 * 1_000_000_000));
-        assert!(last("0h").is_err() && last("h").is_err());
+        assert_eq!([last("1h"), last("60min")], [3600, 3600].map(|s| Ok(Duration::from_secs(s))));
+        assert!(["0h", "h", "2h", "61min"].iter().all(|text| last(text).is_err()));
     }
 
     #[test]
