@@ -17,8 +17,12 @@ pub fn analyse(host: &Host) -> Guarantees {
     answers(host).guarantees(host)
 }
 
-/// What is guaranteed on this host: every pool and every network analysed.
+/// What is guaranteed on this host: every pool and every network analysed. Of a host with events nothing is:
+/// analyse its [modes](Host::modes).
 pub fn answers(host: &Host) -> Answers {
+    if !host.events.is_empty() {
+        return answers(&Host { events: Vec::new(), ..host.clone() }).across_changes();
+    }
     let index = Index::new(host);
     let inputs = Inputs::new(host, &index);
     if host.flows.is_empty() && host.chains.is_empty() {

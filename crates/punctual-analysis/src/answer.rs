@@ -271,6 +271,18 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// The same of a host that changes while it runs: none of it is known across a change.
+    pub(crate) fn across_changes(mut self) -> Self {
+        for task in self.tasks.values_mut() {
+            task.answer = Answer::Unknown(Reason::Changes);
+            task.dominant = None;
+        }
+        self.vcpus.values_mut().for_each(|vcpu| vcpu.answer = Answer::Unknown(Reason::Changes));
+        self.flows.iter_mut().for_each(|flow| *flow = Err(PacketReason::Changes));
+        self.chains.iter_mut().for_each(|chain| *chain = Err(ChainReason::Changes));
+        self
+    }
+
     /// The answers about `host`, with names, as they are shown and written.
     pub fn guarantees(&self, host: &Host) -> Guarantees {
         let task = |(task, answer): (&TaskIx, &TaskAnswer)| TaskGuarantee {
@@ -299,6 +311,7 @@ impl Answers {
                 .collect(),
             warnings: self.warnings.clone(),
             remedies: Vec::new(),
+            modes: Vec::new(),
         }
     }
 }

@@ -8,6 +8,9 @@ use thiserror::Error;
 use crate::fixed_priority::LATE_FACTOR_MAX;
 use crate::inputs::parent_of;
 
+/// What is unknown of a host with events.
+const CHANGES: &str = "the host changes while it runs, and no test covers the time across a change";
+
 /// Why the tests decide neither that a deadline or a budget holds nor that it does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Reason {
@@ -27,6 +30,9 @@ pub enum Reason {
     /// The policy of this vCPU's guest acts on timers of its own, so decisions have no bound.
     #[error("scheduling costs have no bound: a guest sets timers of its own")]
     GuestTimers(VcpuIx),
+    /// The host has events.
+    #[error("{CHANGES}")]
+    Changes,
     #[error("too many units for the test")]
     TooManyUnits,
     #[error(
@@ -219,6 +225,9 @@ impl Reason {
 /// Why nothing bounds how late packets come.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PacketReason {
+    /// The host has events.
+    #[error("{CHANGES}")]
+    Changes,
     #[error("the rate of a stream depends on acknowledgements and losses")]
     Acknowledged,
     #[error("it may be sent at any rate")]
@@ -297,6 +306,9 @@ pub enum PacketReason {
 /// Why a chain is not guaranteed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ChainReason {
+    /// The host has events.
+    #[error("{CHANGES}")]
+    Changes,
     #[error("the packet to {step}: {reason}")]
     Packet {
         /// The task that the packet releases.

@@ -26,14 +26,29 @@ mod remedies;
 mod tasks;
 
 use punctual_analysis::{Answers, FairServer, enforcement_warnings, fair_server_warnings};
+use punctual_model::guarantees::ModeGuarantees;
 use punctual_model::live::Backend;
+use punctual_model::modes::Mode;
 use punctual_model::{Guarantees, Host};
 use punctual_sched::Duration;
 
-/// What holds on this host, as it is shown and written.
+/// What holds on this host, as it is shown and written: of one with events, in each of its modes.
 pub fn check(host: &Host) -> Guarantees {
     let answers = answers(host);
+    if !host.events.is_empty() {
+        return Guarantees { modes: modes(host), ..answers.guarantees(host) };
+    }
     Guarantees { remedies: remedies::remedies(host, &answers), ..answers.guarantees(host) }
+}
+
+/// What holds between the events of a host.
+fn modes(host: &Host) -> Vec<ModeGuarantees> {
+    let mode = |Mode { from, events, host: mode }: Mode| ModeGuarantees {
+        from_ns: from.as_ns(),
+        events: events.into_iter().map(|event| host.events[event].name.clone()).collect(),
+        guarantees: check(&mode),
+    };
+    host.modes().into_iter().map(mode).collect()
 }
 
 /// The same with warnings for hosts that are enforced live: of budgets that are short compared with the
@@ -54,7 +69,7 @@ pub fn check_enforced(host: &Host, enforced_every: Option<Duration>) -> Guarante
 /// What holds on this host.
 pub fn answers(host: &Host) -> Answers {
     let mut answers = punctual_analysis::answers(host);
-    if host.flows.is_empty() && host.chains.is_empty() {
+    if host.flows.is_empty() && host.chains.is_empty() && host.events.is_empty() {
         tasks::refute(host, &mut answers);
         budgets::refute(host, &mut answers);
     }

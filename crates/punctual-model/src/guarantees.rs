@@ -27,6 +27,20 @@ pub struct Guarantees {
     /// Budgets with which more would be guaranteed, in the host's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
+    /// A host that changes while it runs, between its events, each mode as if it had always been so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modes: Vec<ModeGuarantees>,
+}
+
+/// What holds between two events of a host, long enough after the first of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeGuarantees {
+    /// When it begins, in ns after the start.
+    pub from_ns: u64,
+    /// The names of the events with which it begins.
+    pub events: Vec<String>,
+    /// What holds.
+    pub guarantees: Guarantees,
 }
 
 /// The least budget of one vCPU with which every task of its domain is guaranteed, and nothing that was

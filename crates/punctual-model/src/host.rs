@@ -49,6 +49,8 @@ pub struct Host {
     pub flows: Vec<Flow>,
     /// Tasks that release each other by packets.
     pub chains: Vec<Chain>,
+    /// What changes while it runs, in the order of time.
+    pub events: Vec<Event>,
 }
 
 /// The machine's scheduling costs. Each is taken from the processor that decides and, as in Xen where the
@@ -70,6 +72,37 @@ pub struct Overheads {
 pub const FREE_SCHEDULING: &str = "scheduling costs are taken as zero; \
                                    `punctual calibrate --write HOST.toml` measures them, \
                                    `--overheads xen-4.0` takes published ones";
+
+/// A change of the host at a time of its run (`[event.NAME]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Name.
+    pub name: String,
+    /// When, from the beginning of the run.
+    pub at: Duration,
+    /// What changes.
+    pub change: Change,
+}
+
+/// What an [`Event`] changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// All vCPUs of a domain get other parameters.
+    Params {
+        /// The domain.
+        domain: DomainIx,
+        /// The parameters that change; those that are not set stay. Affinity, best effort and sharing of a
+        /// budget never change.
+        given: UnitParams,
+    },
+    /// A pool gets another policy. Its units begin in it as in a new host, with what they have of work.
+    Policy {
+        /// The pool.
+        pool: PoolIx,
+        /// The policy.
+        policy: PolicyChoice,
+    },
+}
 
 /// A policy with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,6 +268,7 @@ impl Host {
             networks: Vec::new(),
             flows: Vec::new(),
             chains: Vec::new(),
+            events: Vec::new(),
         }
     }
 

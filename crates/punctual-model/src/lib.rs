@@ -17,6 +17,7 @@ pub mod host;
 pub mod import;
 pub mod index;
 pub mod live;
+pub mod modes;
 pub mod network;
 pub mod overheads;
 pub mod placement;

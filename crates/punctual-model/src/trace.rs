@@ -64,6 +64,11 @@ pub enum Entity {
 /// Something that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceEvent {
+    /// An event of the host file.
+    Changed {
+        /// Its index.
+        event: usize,
+    },
     /// From now on the physical processor executes this (the unit of its pool's policy).
     Processor {
         /// The machine's number of the processor.

@@ -878,3 +878,53 @@ fn pools_that_do_not_list_processors_get_some_and_show_says_why() {
     let fewer = changed(text, &set(&["pool.rt.processors.count=1", "slot.bus.processors=[3]"]));
     assert_eq!(fewer.expect("valid").pools[1].processors, [2]);
 }
+
+/// A domain that changes twice, and a pool that gets another policy, with events out of order.
+const EVENTS: &str = "[machine]\nprocessors = 2\n[pool.rt]\nprocessors = [0]\npolicy = \"deferrable\"\n\
+                      [pool.rest]\nprocessors = [1]\npolicy = \"credit\"\n\
+                      [domain.a]\npool = \"rt\"\nvcpus = 2\nbudget = \"2ms\"\nperiod = \"10ms\"\n\
+                      priority = 1\n\
+                      [event.late]\nat = \"3s\"\ndomain = \"a\"\nbudget = \"1ms\"\nweight = 7\n\
+                      [event.early]\nat = \"1s\"\ndomain = \"a\"\nperiod = \"5ms\"\npriority = 0\n\
+                      [event.switch]\nat = \"1s\"\npool = \"rt\"\npolicy = \"sporadic\"\n\
+                      sporadic = { refills_max = 3 }\n";
+
+#[test]
+fn events_are_in_the_order_of_time_and_make_modes() {
+    let host = valid(EVENTS);
+    let names: Vec<&str> = host.events.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(names, ["early", "switch", "late"]);
+    assert_eq!(valid(&to_toml(&host)), host);
+    let modes = host.modes();
+    let begins: Vec<(u64, &[usize])> =
+        modes.iter().map(|mode| (mode.from.as_ns() / 1_000_000, &mode.events[..])).collect();
+    assert_eq!(begins, [(0, &[][..]), (1_000, &[0, 1]), (3_000, &[2])]);
+    let of = |mode: usize| {
+        let params = &modes[mode].host.vcpus[1].params;
+        let policy = &modes[mode].host.pools[0].policy;
+        let us = |time: Option<Duration>| time.map(|time| time.as_ns() / 1_000);
+        (us(params.budget), us(params.period), params.priority, params.weight, policy.info.name)
+    };
+    assert_eq!(of(0), (Some(2_000), Some(10_000), Some(1), None, "deferrable"));
+    assert_eq!(of(1), (Some(2_000), Some(5_000), Some(0), None, "sporadic"));
+    assert_eq!(of(2), (Some(1_000), Some(5_000), Some(0), Some(7), "sporadic"));
+    for mode in &modes {
+        assert_eq!(valid(&to_toml(&mode.host)), mode.host);
+    }
+}
+
+#[test]
+fn what_a_policy_refuses_after_an_event_is_an_error_at_the_event_or_the_domain() {
+    let longer = EVENTS.replace("period = \"5ms\"", "period = \"1500us\"");
+    // The budget of 2 ms is longer than the new period.
+    let found = changed(&longer, &Overrides::default()).expect_err("refused").to_string();
+    assert!(
+        found.contains("policy `deferrable` refuses `budget`") && found.contains("[event.early]"),
+        "{found}"
+    );
+    let missing = EVENTS.replace("policy = \"deferrable\"", "policy = \"round-robin\"");
+    let missing =
+        missing.replace("budget = \"2ms\"\nperiod = \"10ms\"\n", "").replace("period = \"5ms\"\n", "");
+    let found = changed(&missing, &Overrides::default()).expect_err("refused").to_string();
+    assert!(found.contains("`budget` is missing: policy `sporadic` needs it"), "{found}");
+}

@@ -9,7 +9,7 @@ mod flows;
 mod layout;
 
 use punctual_model::results::{
-    DomainResult, JobStats, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
+    ChangeResult, DomainResult, JobStats, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
 };
 use punctual_model::{Histogram, Results};
 
@@ -163,7 +163,12 @@ fn title(results: &Results, colour: bool) -> String {
         fmt_ns(results.duration_ns),
         results.seed
     );
+    let change = |change: &ChangeResult| {
+        let text = format!("from {} on, {} ({})", fmt_ns(change.at_ns), change.change, change.name);
+        lines(&text, "", colour)
+    };
     lines(&title, BOLD, colour)
+        + &results.changes.iter().map(change).collect::<String>()
         + &disturbances("", results, colour)
         + &misses(results, colour)
         + &unmeasured("", results, colour)

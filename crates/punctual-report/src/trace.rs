@@ -45,6 +45,8 @@ enum Name {
     Network,
     Event,
     Packet(NetworkStep, usize),
+    /// An event of the host file.
+    Changed(usize),
     Standstill,
     OtherThread,
 }
@@ -105,6 +107,8 @@ pub struct PerfettoWriter<'h, W: Write> {
     /// Groups of domains, and their tracks of network work.
     domains: Vec<TrackId>,
     networks: Vec<Option<TrackId>>,
+    /// The track of events of the host file.
+    changes: Option<TrackId>,
 }
 
 #[derive(Clone, Copy)]
@@ -132,6 +136,7 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
             budgets: vec![None; host.vcpus.len() + host.tasks.len()],
             domains: Vec::new(),
             networks: vec![None; host.domains.len()],
+            changes: None,
         };
         writer.describe_host();
         writer
@@ -327,6 +332,15 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
         track
     }
 
+    /// The host changed.
+    fn changed(&mut self, event: usize) {
+        let track = self
+            .changes
+            .unwrap_or_else(|| self.tracks.describe("events".into(), None, TrackKind::Instants, 0));
+        self.changes = Some(track);
+        self.tracks.instant(self.now, track, Name::Changed(event), Vec::new());
+    }
+
     fn budget(&mut self, unit: Entity, left: Duration) {
         let slot = match unit {
             Entity::Vcpu(VcpuIx(i)) => i,
@@ -394,6 +408,7 @@ impl<W: Write> TraceSink for PerfettoWriter<'_, W> {
                 self.guests[vcpu.0] = occupant;
                 self.changed_vcpus.push(vcpu);
             }
+            TraceEvent::Changed { event } => self.changed(event),
             TraceEvent::Budget { unit, left } => self.budget(unit, left),
             TraceEvent::Release { task, job, deadline } => self.release(task, job, deadline),
             TraceEvent::Network { domain, step, packet, began } => self.network(domain, step, packet, began),
@@ -411,7 +426,8 @@ impl SliceName for Name {
 
     fn table_len(host: &Host) -> usize {
         let owners = host.flows.len() + host.chains.len();
-        9 + host.processors + 2 * (host.vcpus.len() + host.tasks.len()) + STEPS.len() * owners
+        let units = host.vcpus.len() + host.tasks.len();
+        9 + host.processors + 2 * units + STEPS.len() * owners + host.events.len()
     }
 
     fn position(self, host: &Host) -> usize {
@@ -435,6 +451,7 @@ impl SliceName for Name {
                 let step = STEPS.iter().position(|(s, _)| *s == step).unwrap_or(0);
                 7 + host.processors + 2 * units + STEPS.len() * owner + step
             }
+            Name::Changed(event) => Name::table_len(host) - 2 - host.events.len() + event,
             Name::Standstill => Name::table_len(host) - 2,
             Name::OtherThread => Name::table_len(host) - 1,
         }
@@ -453,6 +470,7 @@ impl SliceName for Name {
             Name::LateCompletion => "late completion".into(),
             Name::Network => "network".into(),
             Name::Event => "event".into(),
+            Name::Changed(event) => host.events[event].name.clone(),
             Name::Standstill => "the machine stood still".into(),
             Name::OtherThread => "another thread".into(),
             Name::Packet(step, owner) => {
@@ -478,6 +496,7 @@ impl SliceName for Name {
             Name::Processor(_) | Name::Unit(_) => Category::Execution,
             Name::IdleFor(_) => Category::IdleFor,
             Name::Network | Name::Event | Name::Packet(..) => Category::Network,
+            Name::Changed(_) => Category::Change,
             Name::Standstill | Name::OtherThread => Category::Away,
         }
     }

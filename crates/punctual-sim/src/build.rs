@@ -1,5 +1,6 @@
 //! From a host to a machine at time zero.
 
+use punctual_model::host::{Change, Event};
 use punctual_model::host::{Parent, PolicyChoice};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_model::results::JobStats;
@@ -9,7 +10,7 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitParams};
 use crate::arrivals::Arrivals;
 use crate::error::Error;
 use crate::index::{KernelIx, Occupant, ProcessorIx, SchedulerIx, UnitIx};
-use crate::machine::{Machine, Proc, Sched, TaskState, Unit, VcpuState};
+use crate::machine::{Changes, Machine, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
 use crate::names;
 use crate::observe::Observer;
@@ -28,7 +29,7 @@ pub(crate) fn machine<O: Observer>(
         }
         let members: Box<[_]> = pool.processors.iter().map(|&p| ProcessorIx::new(p)).collect();
         let parent = Parent::Pool(PoolIx(ix));
-        let policy = new_policy(host, parent, &pool.policy, &members, &pool.name)?;
+        let policy = new_policy(host, parent, &pool.policy, members.len(), &pool.name)?;
         let policy = wrap(parent, policy);
         scheds.push(new_sched(policy, pool.policy.info.shared_queue, members));
     }
@@ -38,9 +39,10 @@ pub(crate) fn machine<O: Observer>(
             procs.push(new_proc(SchedulerIx::new(host.pools.len() + ix), cpu, ProcessorIx::NONE, false));
         }
         let parent = Parent::Domain(DomainIx(ix));
-        let policy = wrap(parent, new_policy(host, parent, &domain.guest, &members, &domain.name)?);
+        let policy = wrap(parent, new_policy(host, parent, &domain.guest, members.len(), &domain.name)?);
         scheds.push(new_sched(policy, domain.guest.info.shared_queue, members));
     }
+    let changes = changes(host, &mut wrap)?;
     let mut machine = Machine {
         host,
         observer,
@@ -61,6 +63,7 @@ pub(crate) fn machine<O: Observer>(
         touched_scheds: Vec::new(),
         events: 0,
         net: crate::net::build::build(host)?,
+        changes,
     };
     insert_units(&mut machine)?;
     for (ix, kernel) in machine.net.kernels.iter().enumerate() {
@@ -70,6 +73,23 @@ pub(crate) fn machine<O: Observer>(
         machine.releases.set(task, state.head.release);
     }
     Ok(machine)
+}
+
+/// All events of the host, whose policies are wrapped as the first ones are.
+fn changes(
+    host: &Host,
+    wrap: &mut impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
+) -> Result<Changes, Error> {
+    let policy = |event: &Event| match &event.change {
+        Change::Params { .. } => Ok(None),
+        Change::Policy { pool, policy } => {
+            let (parent, pool) = (Parent::Pool(*pool), &host.pools[pool.0]);
+            let policy = new_policy(host, parent, policy, pool.processors.len(), &pool.name)?;
+            Ok(Some(wrap(parent, policy)))
+        }
+    };
+    let policies = host.events.iter().map(policy).collect::<Result<_, Error>>()?;
+    Ok(Changes { at: Changes::time_of(host, 0), next: 0, policies })
 }
 
 fn new_proc(sched: SchedulerIx, cpu: usize, root: ProcessorIx, powered: bool) -> Proc {
@@ -99,11 +119,11 @@ fn new_policy(
     host: &Host,
     parent: Parent,
     choice: &PolicyChoice,
-    procs: &[ProcessorIx],
+    cpus: usize,
     owner: &str,
 ) -> Result<Box<dyn Policy>, Error> {
     let vcpus = host.vcpus_of(parent).map(|(ix, _)| host.vcpu_params(ix));
-    let built = choice.info.build_for(procs.len(), &choice.options, vcpus);
+    let built = choice.info.build_for(cpus, &choice.options, vcpus);
     built.map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))
 }
 
@@ -116,6 +136,7 @@ fn new_sched(policy: Box<dyn Policy>, shared_queue: bool, procs: Box<[ProcessorI
         units: Vec::new(),
         lock_free_at: Instant::ZERO,
         touched: false,
+        counted: Vec::new(),
     }
 }
 

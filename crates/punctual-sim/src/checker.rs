@@ -46,6 +46,8 @@ pub struct Checker<'h> {
     /// Decisions that there may have been by the end of this instant.
     decisions_max: u64,
     schedulers: Vec<SchedulerState>,
+    /// By scheduler, what it has now.
+    policies: Vec<&'static PolicyInfo>,
     /// The physical ones, then vCPUs.
     processors: Vec<ProcessorState>,
     physical: usize,
@@ -63,7 +65,7 @@ struct SchedulerState {
     running: u32,
     /// In a large scheduler: how often its waiting units could have been checked.
     turn: u32,
-    /// Timers that ran: budgets may have grown since a processor picked.
+    /// Timers that ran, and events of the host: budgets may have grown since a processor picked.
     timers: u32,
     /// What its policy promises about idle processors.
     promise: WorkConservation,
@@ -173,7 +175,7 @@ impl<'h> Checker<'h> {
             account_ns: 0,
         };
         let pools = host.pools.iter().map(|pool| pool.policy.info);
-        let policies = pools.chain(host.domains.iter().map(|domain| domain.guest.info));
+        let policies: Vec<_> = pools.chain(host.domains.iter().map(|domain| domain.guest.info)).collect();
         let same_instant_max = 1000 + 16 * (host.processors + 2 * vcpus + tasks) as u64;
         let scheduler = |info: &PolicyInfo| SchedulerState {
             awake: 0,
@@ -189,7 +191,8 @@ impl<'h> Checker<'h> {
             now: Instant::ZERO,
             same_instant_max,
             decisions_max: same_instant_max,
-            schedulers: policies.map(scheduler).collect(),
+            schedulers: policies.iter().copied().map(scheduler).collect(),
+            policies,
             processors: (0..host.processors + vcpus).map(|_| idle()).collect(),
             physical: host.processors,
             units: units.collect(),
@@ -212,13 +215,23 @@ impl<'h> Checker<'h> {
         }
     }
 
-    /// A timer of the scheduler ran, which is as good as a decision.
+    /// A timer of the scheduler ran, or its units were adjusted, which is as good as a decision.
     #[inline(always)]
     fn timer(&mut self, scheduler: SchedulerIx) {
         self.schedulers[scheduler.index()].timers += 1;
         self.decisions_max -= 1;
         if self.decisions > self.decisions_max {
             self.judge_time(ProcessorIx::NONE, Instant::NEVER);
+        }
+    }
+
+    /// The scheduler's processors do nothing until they pick by another policy.
+    fn replaced(&mut self, scheduler: Scheduler<'_>, policy: &'static PolicyInfo) {
+        let state = &mut self.schedulers[scheduler.ix.index()];
+        (state.promise, state.without_budgets, state.picked) = (policy.work_conservation, false, false);
+        self.policies[scheduler.ix.index()] = policy;
+        for &processor in scheduler.processors {
+            self.take_note(processor, scheduler.ix, Occupant::IDLE, Duration::MAX);
         }
     }
 
@@ -605,10 +618,7 @@ impl<'h> Checker<'h> {
     // ---- names --------------------------------------------------------------------------------------
 
     fn policy(&self, scheduler: SchedulerIx) -> &'static PolicyInfo {
-        match scheduler.index().checked_sub(self.host.pools.len()) {
-            Some(domain) => self.host.domains[domain].guest.info,
-            None => self.host.pools[scheduler.index()].policy.info,
-        }
+        self.policies[scheduler.index()]
     }
 
     fn unit_name(&self, unit: UnitIx) -> String {
@@ -656,7 +666,8 @@ impl Observer for Checker<'_> {
     fn observe(&mut self, now: Instant, event: Event<'_>) {
         match event {
             Event::Instant => self.instant(now),
-            Event::Timer { scheduler } => self.timer(scheduler),
+            Event::Timer { scheduler } | Event::Adjusted { scheduler, .. } => self.timer(scheduler),
+            Event::Replaced { scheduler, policy, .. } => self.replaced(scheduler, policy),
             Event::Wake { unit, scheduler } => self.wake(unit, scheduler),
             Event::Sleep { unit, scheduler } => self.sleep(unit, scheduler),
             Event::Asleep { unit } => self.asleep(unit),

@@ -3,11 +3,12 @@
 //! One step handles one instant, in this order:
 //! 1. processors: slices and jobs that end now;
 //! 2. timers of policies that are due;
-//! 3. releases of jobs, arrivals of packets;
-//! 4. kernels with network work choose their next step (`net/`);
-//! 5. decisions: every processor that was asked to pick, vCPUs (guests) before physical processors, until no
+//! 3. events of the host, which change units and policies (`change.rs`);
+//! 4. releases of jobs, arrivals of packets;
+//! 5. kernels with network work choose their next step (`net/`);
+//! 6. decisions: every processor that was asked to pick, vCPUs (guests) before physical processors, until no
 //!    processor is asked any more;
-//! 6. the next event of everything that was touched, and the invariants.
+//! 7. the next event of everything that was touched, and the invariants.
 //!
 //! So a job that ends when another is released does not make its vCPU sleep in between, and no decision is
 //! taken on half of what happens at one instant.
@@ -29,7 +30,7 @@ impl<O: Observer> Machine<'_, O> {
         loop {
             self.refresh_touched();
             let next = self.proc_events.min().0.min(self.timers.min().0).min(self.releases.min().0);
-            let next = next.min(self.net.at());
+            let next = next.min(self.net.at()).min(self.changes.at);
             if next > self.end || self.observer.stops() {
                 break;
             }
@@ -39,6 +40,11 @@ impl<O: Observer> Machine<'_, O> {
             debug_assert!(self.net.at() >= self.now, "a packet's event lies in the past");
             self.now = next;
             self.notify(Event::Instant);
+            if self.changes.at <= next {
+                self.end_slices();
+                self.run_due_timers();
+                self.change()?;
+            }
             self.step();
         }
         if !self.observer.stops() {
@@ -71,23 +77,8 @@ impl<O: Observer> Machine<'_, O> {
     }
 
     fn step(&mut self) {
-        loop {
-            let (at, proc) = self.proc_events.min();
-            if at > self.now {
-                break;
-            }
-            // Set again from its state after the decisions.
-            self.proc_events.set(proc, Instant::NEVER);
-            self.touch_proc(ProcessorIx::new(proc));
-            self.processor_event(ProcessorIx::new(proc));
-        }
-        loop {
-            let (at, sched) = self.timers.min();
-            if at > self.now {
-                break;
-            }
-            self.run_timers(SchedulerIx::new(sched));
-        }
+        self.end_slices();
+        self.run_due_timers();
         if self.now < self.end {
             loop {
                 let (at, task) = self.releases.min();
@@ -110,6 +101,32 @@ impl<O: Observer> Machine<'_, O> {
             self.choose_steps();
         }
         self.decide();
+    }
+
+    /// What ends now on processors.
+    #[inline(always)]
+    fn end_slices(&mut self) {
+        loop {
+            let (at, proc) = self.proc_events.min();
+            if at > self.now {
+                break;
+            }
+            // Set again from its state after the decisions.
+            self.proc_events.set(proc, Instant::NEVER);
+            self.touch_proc(ProcessorIx::new(proc));
+            self.processor_event(ProcessorIx::new(proc));
+        }
+    }
+
+    #[inline(always)]
+    fn run_due_timers(&mut self) {
+        loop {
+            let (at, sched) = self.timers.min();
+            if at > self.now {
+                break;
+            }
+            self.run_timers(SchedulerIx::new(sched));
+        }
     }
 
     /// Lets every processor pick that was asked to, guests first.
@@ -316,7 +333,7 @@ impl<O: Observer> Machine<'_, O> {
 
     /// After every call of a policy: passes its wishes on.
     #[inline(always)]
-    fn after_call(&mut self, sched: SchedulerIx) {
+    pub(crate) fn after_call(&mut self, sched: SchedulerIx) {
         let s = &mut self.scheds[sched];
         if !s.touched {
             s.touched = true;
@@ -340,7 +357,7 @@ impl<O: Observer> Machine<'_, O> {
     }
 
     /// The processor should pick as soon as it can. A vCPU without work gets some: its guest wants to run.
-    fn request(&mut self, proc: ProcessorIx) {
+    pub(crate) fn request(&mut self, proc: ProcessorIx) {
         self.notify(Event::Asked { processor: proc });
         let vcpu = self.vcpu_of(proc);
         let p = &mut self.procs[proc];
@@ -507,7 +524,7 @@ impl<O: Observer> Machine<'_, O> {
     }
 
     /// The vCPU stops executing now, with everything its guest has picked.
-    fn power_off(&mut self, mut proc: ProcessorIx) {
+    pub(crate) fn power_off(&mut self, mut proc: ProcessorIx) {
         loop {
             let kernel = self.procs[proc].kernel;
             if let Some(kernel) = kernel.some()

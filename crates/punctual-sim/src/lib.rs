@@ -20,6 +20,7 @@ mod arrivals;
 mod batch;
 mod blame;
 mod build;
+mod change;
 mod checker;
 mod engine;
 mod error;

@@ -27,6 +27,15 @@ pub(crate) struct Sched {
     pub(crate) lock_free_at: Instant,
     /// Is it in `Machine::touched_scheds`?
     pub(crate) touched: bool,
+    /// By unit, what former policies counted; empty if there was none.
+    pub(crate) counted: Vec<BudgetCounts>,
+}
+
+/// How often a unit ran out of budget and got some.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BudgetCounts {
+    pub(crate) exhaustions: u64,
+    pub(crate) replenishments: u64,
 }
 
 impl Sched {
@@ -34,6 +43,16 @@ impl Sched {
     #[inline(always)]
     pub(crate) fn seen(&self, ix: SchedulerIx) -> Scheduler<'_> {
         Scheduler { ix, policy: &*self.policy, processors: &self.procs, units: &self.units }
+    }
+
+    /// How often the unit ran out of budget and got some, under all policies so far.
+    pub(crate) fn budget_counts(&self, id: UnitId) -> BudgetCounts {
+        let account = self.policy.account(id);
+        let before = self.counted.get(id.index()).copied().unwrap_or_default();
+        BudgetCounts {
+            exhaustions: before.exhaustions + account.exhaustions,
+            replenishments: before.replenishments + account.replenishments,
+        }
     }
 
     /// What its policy picked, in the machine's terms.
@@ -126,6 +145,23 @@ indexes!(SchedulerIx, Sched);
 indexes!(ProcessorIx, Proc);
 indexes!(UnitIx, Unit);
 
+/// The events of the host that are still to come.
+pub(crate) struct Changes {
+    /// The next one happens then.
+    pub(crate) at: Instant,
+    /// Its index.
+    pub(crate) next: usize,
+    /// By event, the policy that a pool gets, without units.
+    pub(crate) policies: Vec<Option<Box<dyn Policy>>>,
+}
+
+impl Changes {
+    /// When an event of the host happens; never if there is none of this index.
+    pub(crate) fn time_of(host: &Host, event: usize) -> Instant {
+        host.events.get(event).map_or(Instant::NEVER, |event| Instant::ZERO + event.at)
+    }
+}
+
 pub(crate) struct Machine<'h, O> {
     pub(crate) host: &'h Host,
     pub(crate) observer: O,
@@ -154,6 +190,7 @@ pub(crate) struct Machine<'h, O> {
     pub(crate) events: u64,
     /// Driver domains, interfaces, flows.
     pub(crate) net: Net,
+    pub(crate) changes: Changes,
 }
 
 impl<O: Observer> Machine<'_, O> {

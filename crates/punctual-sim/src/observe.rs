@@ -11,6 +11,7 @@
 
 use punctual_model::index::{DomainIx, TaskIx};
 use punctual_model::trace::{NetworkStep, PacketRef};
+use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{Duration, Instant, Policy, Slice};
 
 pub use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
@@ -37,6 +38,18 @@ pub enum Event<'a> {
     },
     Timer {
         scheduler: SchedulerIx,
+    },
+    /// An event of the host, by index, has given units of the scheduler other parameters.
+    Adjusted {
+        event: usize,
+        scheduler: SchedulerIx,
+    },
+    /// An event of the host, by index, has given the scheduler another policy. Its processors do nothing, and
+    /// are asked to pick.
+    Replaced {
+        event: usize,
+        scheduler: Scheduler<'a>,
+        policy: &'static PolicyInfo,
     },
     /// The unit got work; its scheduler is notified next.
     Wake {

@@ -10,7 +10,7 @@ use punctual_sched::Instant;
 
 use crate::arrivals::Job;
 use crate::index::ProcessorIx;
-use crate::machine::{Machine, Proc, Sched, TaskState};
+use crate::machine::{BudgetCounts, Machine, Proc, Sched, TaskState};
 use crate::min_tree::MinTree;
 use crate::observe::{Event, Observer};
 
@@ -95,8 +95,7 @@ impl<O: Observer> Machine<'_, O> {
 
     fn budget_counts(&self, unit: usize) -> BudgetCounts {
         let u = &self.units[unit];
-        let account = self.scheds[u.sched].policy.account(u.id);
-        BudgetCounts { exhaustions: account.exhaustions, replenishments: account.replenishments }
+        self.scheds[u.sched].budget_counts(u.id)
     }
 
     /// What a scheduler's processors and units add up to.
@@ -139,12 +138,6 @@ impl<O: Observer> Machine<'_, O> {
             ..VcpuTotals::default()
         })
     }
-}
-
-/// How often a unit ran out of budget and got some.
-struct BudgetCounts {
-    exhaustions: u64,
-    replenishments: u64,
 }
 
 fn processor_totals(p: &Proc) -> ProcessorTotals {

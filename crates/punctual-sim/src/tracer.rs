@@ -98,6 +98,7 @@ impl<T: TraceSink> Observer for Tracer<'_, T> {
             Event::Dispatched { processor, occupant, changed, start } => {
                 return self.tell_decision(now, processor, occupant, changed, start);
             }
+            Event::Adjusted { event, .. } | Event::Replaced { event, .. } => TraceEvent::Changed { event },
             Event::Wake { unit, .. } => TraceEvent::Wake { unit: self.entity(unit) },
             Event::Sleep { unit, .. } => TraceEvent::Sleep { unit: self.entity(unit) },
             Event::Release { task, job, deadline, .. } => TraceEvent::Release { task, job, deadline },

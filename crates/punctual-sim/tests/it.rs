@@ -6,6 +6,7 @@ mod blame;
 mod broken_engine;
 mod broken_policies;
 mod classical;
+mod events;
 mod logs;
 mod machine;
 mod network;

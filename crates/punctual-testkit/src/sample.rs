@@ -128,6 +128,7 @@ pub fn host() -> Host {
         networks: vec![],
         flows: vec![],
         chains: vec![],
+        events: vec![],
     }
 }
 

@@ -25,6 +25,9 @@ pub enum Error {
 /// What is missing to a guarantee.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum Shortfall {
+    /// The host has events.
+    #[error("the host changes while it runs (`event`), and the search sizes one that does not")]
+    Changes,
     #[error(
         "packet rates depend on the budgets of all domains on the way, but the search sizes one domain at a \
          time; try budgets with `punctual check`"

@@ -48,6 +48,9 @@ pub fn synthesize(host: &Host, options: &Options, watch: Watch<'_>) -> Result<Sy
     {
         return Err(Error::Unmet { name: network.name.clone(), why: vec![Shortfall::Packets] });
     }
+    if !host.events.is_empty() {
+        return Err(Error::Unmet { name: host.name.clone(), why: vec![Shortfall::Changes] });
+    }
     let mut result = host.clone();
     let mut exact = true;
     for pool in (0..host.pools.len()).map(PoolIx) {

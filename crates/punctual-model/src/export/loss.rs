@@ -59,6 +59,14 @@ impl Losses {
         }
     }
 
+    /// Adds the changes while the host runs: what is written is how it begins.
+    pub(super) fn add_events(&mut self, host: &Host) {
+        for event in &host.events {
+            let why = format!("the settings are those of the beginning, not of {} later", event.at);
+            self.add(format!("event `{}`", event.name), "at", why);
+        }
+    }
+
     /// Adds the nested domains: only their outer domains exist at this machine's level.
     pub(super) fn add_nested(&mut self, host: &Host) {
         for domain in &host.domains {

@@ -41,6 +41,7 @@ pub struct Export {
 pub fn export(host: &Host, target: Target, keep: Keep) -> Export {
     let mut losses = Losses::default();
     losses.add_shared_budgets(host);
+    losses.add_events(host);
     let files = match target {
         Target::Xl => xl::files(host, xl::Schedulers::Own, &mut losses),
         Target::Xen => xl::files(host, xl::Schedulers::Punctual, &mut losses),

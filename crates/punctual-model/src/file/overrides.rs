@@ -69,7 +69,8 @@ impl OtherOverheads {
 const ONE_KEY: &str = "attach";
 
 /// Keys under which tables have names of the user's choice; a path does not create such a table.
-const COLLECTIONS: [&str; 8] = ["pool", "slot", "domain", "task", "network", "outside", "flow", "chain"];
+const COLLECTIONS: [&str; 9] =
+    ["pool", "slot", "domain", "task", "network", "outside", "flow", "chain", "event"];
 
 /// Keys in a path at most; the host file nests no deeper.
 const DEPTH_MAX: usize = 16;

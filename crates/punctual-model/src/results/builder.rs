@@ -13,8 +13,9 @@ use super::entities::{
 use super::jobs::JobStats;
 use super::machine::{Delivery, Disturbance, DisturbedJobs, Enforcement, HostTimes};
 use super::network::{ChainResult, FlowResult, NetworkResult};
-use super::whole::{FORMAT, Results, Source, VERSION};
+use super::whole::{ChangeResult, FORMAT, Results, Source, VERSION};
 use crate::histogram::Histogram;
+use crate::host::Event;
 use crate::host::{Host, Parent, Pool};
 use crate::index::PoolIx;
 
@@ -118,6 +119,8 @@ impl<'h> ResultsBuilder<'h> {
     pub fn new(host: &'h Host, source: Source) -> Self {
         let mut results = empty(source, &host.name, host.seed, host.duration, host.processors);
         results.pools = host.pools.iter().map(new_pool).collect();
+        let happened = host.events.iter().filter(|event| event.at < host.duration);
+        results.changes = happened.map(|event| new_change(host, event)).collect();
         for pool in &host.pools {
             for &processor in &pool.processors {
                 results.processors[processor].pool = Some(pool.name.clone());
@@ -330,6 +333,7 @@ fn empty(source: Source, name: &str, seed: u64, duration: Duration, processors: 
         runs: 1,
         duration_ns: duration.as_ns(),
         events: 0,
+        changes: Vec::new(),
         pools: Vec::new(),
         processors: (0..processors).map(new).collect(),
         domains: Vec::new(),
@@ -349,6 +353,11 @@ fn set_processor(result: &mut ProcessorResult, totals: &ProcessorTotals) {
     result.overhead_ns = totals.overhead.as_ns();
     result.decisions = Some(totals.decisions);
     result.context_switches = Some(totals.context_switches);
+}
+
+fn new_change(host: &Host, event: &Event) -> ChangeResult {
+    let (name, change) = (event.name.clone(), event.change.text(host));
+    ChangeResult { name, at_ns: event.at.as_ns(), change }
 }
 
 fn new_pool(pool: &Pool) -> PoolResult {

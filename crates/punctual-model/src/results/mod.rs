@@ -26,4 +26,4 @@ pub use network::{
 };
 pub use sockets::SocketsResult;
 pub use switch::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};
-pub use whole::{FORMAT, Mismatch, Results, Source, VERSION};
+pub use whole::{ChangeResult, FORMAT, Mismatch, Results, Source, VERSION};

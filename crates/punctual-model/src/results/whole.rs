@@ -57,6 +57,9 @@ pub struct Results {
     /// Events handled: decisions, wake-ups, sleeps, replenishments, releases, completions, and every step of
     /// a packet.
     pub events: u64,
+    /// What changed during the run, in the order of time; nothing of a host without events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeResult>,
     /// By pool.
     pub pools: Vec<PoolResult>,
     /// By processor, in the machine's numbering.
@@ -79,6 +82,17 @@ pub struct Results {
     /// The servers of guests' sockets in a live run; runs that are put together keep none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketsResult>,
+}
+
+/// An event of the host file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangeResult {
+    /// Its name.
+    pub name: String,
+    /// When it was due, after the start.
+    pub at_ns: u64,
+    /// What it changed, in words.
+    pub change: String,
 }
 
 /// Why two results cannot be merged.

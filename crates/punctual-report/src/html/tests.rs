@@ -61,6 +61,7 @@ fn guarantees(of: Verdict) -> Guarantees {
         vcpus: Vec::new(),
         flows: Vec::new(),
         chains: Vec::new(),
+        modes: Vec::new(),
         warnings: vec![Warning { about: "video.0".into(), text: "its period is <odd>".into() }],
         remedies: vec![Remedy {
             vcpu: "video.0".into(),

@@ -70,9 +70,19 @@ pub(super) fn section(page: &Page<'_>) -> Section {
         ]);
         table.row(&column.label, row);
     }
+    let changes =
+        page.columns.iter().map(|column| &column.results.changes).find(|changes| !changes.is_empty());
     let is_simulated = page.columns.iter().any(|column| column.results.source == Source::Simulation);
     let body = html! {
         (table)
+        @if let Some(changes) = changes {
+            p { "The host changed during the run:" }
+            ul {
+                @for change in changes {
+                    li { "from " (fmt_ns(change.at_ns)) " on, " (change.change) " (" (change.name) ")" }
+                }
+            }
+        }
         p.note {
             @if is_simulated {
                 "The same host file, seed and version of Punctual give the same simulation again, to the \

@@ -196,6 +196,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         runs: 2,
         duration_ns: 5_000 * MS,
         events: 123_456,
+        changes: vec![],
         pools: vec![pool],
         processors: (0..2).map(processor).collect(),
         domains,

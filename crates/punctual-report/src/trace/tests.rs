@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use prost::Message;
+use punctual_model::host::{Change, Event};
+use punctual_model::index::PoolIx;
 use punctual_testkit::sample::{
     self, CONTROL, Events, WEB0, host, on_processor, on_vcpu, release, task, us, vcpu,
 };
 
 use super::*;
 use crate::perfetto::Trace;
+
+const US: Duration = Duration::from_us(1);
 
 fn written(events: &Events, end: Instant) -> (Vec<u8>, Vec<TrackSummary>) {
     let host = host();
@@ -93,6 +97,24 @@ fn what_is_open_at_the_end_is_closed_there() {
     web/control: 10..70 cpu 1
     web/control/jobs: 0..70 job
     web/control/deadlines: 50 deadline missed
+    ");
+}
+
+#[test]
+fn events_of_the_host_file_are_marks_on_a_track_of_their_own() {
+    let change = Change::Policy { pool: PoolIx(0), policy: host().pools[0].policy.clone() };
+    let event = |name: &str, at: u64| Event { name: name.into(), at: US * at, change: change.clone() };
+    let host = Host { events: vec![event("storm", 20), event("calm", 60)], ..host() };
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&host, &mut bytes);
+    writer.event(us(0), TraceEvent::Processor { processor: 0, occupant: vcpu(WEB0) });
+    writer.event(us(20), TraceEvent::Changed { event: 0 });
+    writer.event(us(60), TraceEvent::Changed { event: 1 });
+    writer.finish(us(100)).expect("a vector takes everything");
+    insta::assert_snapshot!(read_back(&bytes), @r"
+    processors/cpu 0: 0..100 web.0
+    web/web.0: 0..100 idle
+    events: 20 storm, 60 calm
     ");
 }
 

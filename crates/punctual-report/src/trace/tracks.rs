@@ -69,10 +69,11 @@ pub(super) enum Category {
     Deadline,
     Network,
     Away,
+    Change,
 }
 
-const CATEGORIES: [&str; 8] =
-    ["execution", "idle", "idle-for", "overhead", "job", "deadline", "network", "away"];
+const CATEGORIES: [&str; 9] =
+    ["execution", "idle", "idle-for", "overhead", "job", "deadline", "network", "away", "change"];
 
 /// Arguments of jobs and instants; the discriminant is the interning id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

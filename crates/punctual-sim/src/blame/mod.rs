@@ -17,7 +17,8 @@
 //! What units and processors are at is written down when it changes, once for each thing that does, and read
 //! when a job has finished: what happens to units that wait costs nothing, and where many wait for one
 //! processor, what jobs read of it is shared. A unit that is not picked loses
-//! its budget only by having executed, and gets some only from a timer of its policy.
+//! its budget only by having executed, and gets some only from a timer of its policy or
+//! an event of the host.
 
 mod history;
 mod log;
@@ -482,7 +483,8 @@ impl Observer for Blamer<'_> {
             Event::KernelRan { unit, ran } if !ran.is_zero() => self.last_inside[unit.index()] = unit,
             Event::KernelBusy { unit } => self.history.set_kernel(unit, now, true),
             Event::KernelIdle { unit, .. } => self.history.set_kernel(unit, now, false),
-            Event::Timer { scheduler } => self.timer(scheduler),
+            Event::Timer { scheduler } | Event::Adjusted { scheduler, .. } => self.timer(scheduler),
+            Event::Replaced { scheduler, .. } => self.timer(scheduler.ix),
             Event::Release { task, job, way, .. } => self.release(now, task, job, way),
             Event::Begin { task, job, .. } => self.begin(now, task, job),
             Event::Finish { task, job, release, deadline } => {

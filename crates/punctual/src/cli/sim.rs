@@ -334,6 +334,7 @@ fn guarantees(host: &AnyHost) -> Guarantees {
             chains: Vec::new(),
             warnings: Vec::new(),
             remedies: Vec::new(),
+            modes: Vec::new(),
         },
     }
 }

@@ -1,22 +1,20 @@
 //! Puts the parts of a [`Host`] together: generates tasks, ranks them, and has the policies check all units.
 
-use punctual_sched::registry::PolicyInfo;
-use punctual_sched::{Duration, Instant, ParamError, UnitParams};
+use punctual_sched::Duration;
 
-use super::draft::{DomainDraft, PoolDraft};
+use super::draft::{DomainDraft, EventDraft, PoolDraft};
 use super::generate::{add_generated, generated};
+use super::scheduler::Scheduler;
 use super::task::{TaskDraft, Tasks, spelled_out};
-use super::unit::{UnitDraft, UnitKind};
+use super::unit::UnitDraft;
 use crate::file::error::Errors;
 use crate::file::limits::UNITS_MAX;
 use crate::file::options::PolicyDraft;
 use crate::file::quantity::{Share, WHOLE};
 use crate::file::source::Place;
+use crate::host::Change;
 use crate::host::{Domain, Host, Parent, Pool, Task, Vcpu, Work};
 use crate::index::{DomainIx, PoolIx};
-
-/// Unit parameters that a task has among its own keys.
-const TASK_OWN: [&str; 2] = ["priority", "affinity"];
 
 /// Every unit with its places, as [`Host::vcpus`] and [`Host::tasks`] are ordered.
 #[derive(Default)]
@@ -30,6 +28,7 @@ pub(crate) fn complete(
     mut host: Host,
     pools: Vec<PoolDraft<'_>>,
     domains: Vec<DomainDraft<'_>>,
+    events: Vec<EventDraft>,
     errors: &mut Errors,
 ) -> Option<Host> {
     let mut units = UnitDrafts::default();
@@ -62,7 +61,8 @@ pub(crate) fn complete(
         let (name, parent, live) = (draft.name, draft.parent, draft.live);
         host.domains.push(Domain { name, parent, vcpus, guest, live });
     }
-    insert_all(&host, &units, &schedulers, errors);
+    insert_all(&host, &units, &schedulers, &events, errors);
+    host.events = events.into_iter().map(|draft| draft.event).collect();
     Some(host)
 }
 
@@ -129,21 +129,22 @@ fn rank(drafts: &mut [TaskDraft]) {
     }
 }
 
-/// Inserts every unit into its policy, which checks the unit's parameters.
+/// Inserts every unit into its policy, which checks the unit's parameters, and lets all events happen.
 fn insert_all(
     host: &Host,
     units: &UnitDrafts,
     schedulers: &[(Parent, usize, PolicyDraft)],
+    events: &[EventDraft],
     errors: &mut Errors,
 ) {
-    let mut of_pool: Vec<Vec<&UnitDraft>> = vec![Vec::new(); host.pools.len()];
-    let mut of_domain: Vec<Vec<&UnitDraft>> = vec![Vec::new(); host.domains.len()];
-    let vcpu_parents = host.vcpus.iter().map(|vcpu| host.domains[vcpu.domain.0].parent);
-    let task_parents = host.tasks.iter().map(|task| task.parent);
-    for (parent, unit) in vcpu_parents.zip(&units.vcpus).chain(task_parents.zip(&units.tasks)) {
+    let mut of_pool: Vec<Vec<(Option<DomainIx>, &UnitDraft)>> = vec![Vec::new(); host.pools.len()];
+    let mut of_domain = vec![Vec::new(); host.domains.len()];
+    let vcpus = host.vcpus.iter().map(|vcpu| (host.domains[vcpu.domain.0].parent, Some(vcpu.domain)));
+    let tasks = host.tasks.iter().map(|task| (task.parent, None));
+    for ((parent, domain), unit) in vcpus.zip(&units.vcpus).chain(tasks.zip(&units.tasks)) {
         match parent {
-            Parent::Pool(PoolIx(i)) => of_pool[i].push(unit),
-            Parent::Domain(DomainIx(i)) => of_domain[i].push(unit),
+            Parent::Pool(PoolIx(i)) => of_pool[i].push((domain, unit)),
+            Parent::Domain(DomainIx(i)) => of_domain[i].push((domain, unit)),
         }
     }
     for (parent, cpus, chosen) in schedulers {
@@ -151,39 +152,15 @@ fn insert_all(
             Parent::Pool(PoolIx(i)) => &of_pool[i],
             Parent::Domain(DomainIx(i)) => &of_domain[i],
         };
-        let params = units.iter().map(|unit| &unit.params);
-        let policy = chosen.choice.info.build_for(*cpus, &chosen.choice.options, params);
-        let Ok(mut policy) = policy else { continue };
-        for unit in units {
-            if let Err(e) = policy.insert(Instant::ZERO, &unit.params) {
-                refused(chosen.choice.info, unit, &e, errors);
+        let Some(mut scheduler) = Scheduler::new(&chosen.choice, *cpus, units, errors) else { continue };
+        for event in events {
+            match &event.event.change {
+                Change::Params { domain, .. } => scheduler.adjust(event, *domain, errors),
+                Change::Policy { pool, policy } if *parent == Parent::Pool(*pool) => {
+                    scheduler.change(policy, event.event.at, errors);
+                }
+                Change::Policy { .. } => {}
             }
-        }
-    }
-}
-
-/// Adds the error with which a policy refuses the parameters of a unit.
-pub(crate) fn refused(policy: &PolicyInfo, unit: &UnitDraft, error: &ParamError, errors: &mut Errors) {
-    let place = unit.place_of(error.field());
-    match error {
-        ParamError::Missing { field } => {
-            let help = policy.unit_params.iter().find(|p| p.name == *field).map_or("", |p| p.help);
-            let own = matches!(unit.kind, UnitKind::Vcpu) || TASK_OWN.contains(field);
-            let in_server = if own { "" } else { " in the task's `server`" };
-            let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
-            let or = match unit.kind {
-                UnitKind::Vcpu if *field == UnitParams::BUDGET => ", or `best_effort = true`",
-                _ => "",
-            };
-            errors.add(place, message, format!("expected `{field}`{in_server}: {help}{or}"));
-        }
-        ParamError::OutOfRange { field, expected } => {
-            let of = match &unit.kind {
-                UnitKind::Generated(name) => format!(" of generated task `{name}`"),
-                UnitKind::Vcpu | UnitKind::Task => String::new(),
-            };
-            let message = format!("policy `{}` refuses `{field}`{of}", policy.name);
-            errors.add(place, message, format!("expected {expected}"));
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::task::Tasks;
 use super::unit::UnitDraft;
 use crate::file::options::PolicyDraft;
+use crate::host::Event;
 use crate::host::Parent;
 use crate::live::Live;
 use crate::placement::Choice;
@@ -25,4 +26,11 @@ pub(crate) struct DomainDraft<'t> {
     pub(crate) guest: PolicyDraft,
     pub(crate) live: Live,
     pub(crate) tasks: Tasks<'t>,
+}
+
+/// An event before its host is put together.
+pub(crate) struct EventDraft {
+    pub(crate) event: Event,
+    /// The parameters of a domain's vCPUs that it gives, and where.
+    pub(crate) unit: UnitDraft,
 }

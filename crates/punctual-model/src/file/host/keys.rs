@@ -50,6 +50,7 @@ pub(crate) static ROOT: TableInfo = TableInfo {
         key("network", Kind::Named(&NETWORK), None, "A driver domain that connects domains and the outside."),
         key("flow", Kind::Named(&FLOW), None, "What one end sends to another over a network."),
         key("chain", Kind::Named(&CHAIN), None, "Tasks that release each other by packets."),
+        key("event", Kind::Named(&EVENT), None, "A change of a domain or pool while the host runs."),
         key(
             "host_stack",
             Kind::Table(&HOST_STACK),
@@ -201,6 +202,9 @@ static SERVER_KEYS: [KeyInfo; 6] = [
     key("extratime", Kind::Flag, None, "May the unit use spare processor time when its budget is used up?"),
 ];
 
+const VCPU_PRIORITY: KeyInfo =
+    key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent.");
+
 static PLACE_OF_VCPU: [KeyInfo; 3] = [
     key(
         "best_effort",
@@ -209,7 +213,7 @@ static PLACE_OF_VCPU: [KeyInfo; 3] = [
         "The unit runs below all others, under every policy, when no other unit wants the processor. It \
          needs no budget; of the policy's parameters only `affinity` applies. For units of a pool.",
     ),
-    key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
+    VCPU_PRIORITY,
     key(
         "affinity",
         Kind::Numbers,
@@ -270,6 +274,29 @@ static DOMAIN: TableInfo = TableInfo {
     ],
     shared: &[&SERVER_KEYS, &PLACE_OF_VCPU, &LIVE_KEYS],
     options: OptionTables::None,
+};
+
+static EVENT: TableInfo = TableInfo {
+    title: "[event.NAME]",
+    keys: &[
+        required("at", ANY_TIME, "When, from the beginning of the run."),
+        key(
+            "domain",
+            Kind::NameOf("domain"),
+            None,
+            "The domain whose vCPUs get the other parameters given here; the rest stay as they are.",
+        ),
+        key("pool", Kind::NameOf("pool"), None, "Instead of `domain`: the pool that gets another `policy`."),
+        key(
+            "policy",
+            Kind::Policy,
+            None,
+            "The pool's policy from then on. Its options go into a table of the policy's name.",
+        ),
+        VCPU_PRIORITY,
+    ],
+    shared: &[&SERVER_KEYS],
+    options: OptionTables::Policies,
 };
 
 /// `budget_of`, in both kinds of files.

@@ -7,6 +7,7 @@ use punctual_host_stack::HostStack;
 
 use super::build;
 use super::domain::domains;
+use super::event::events;
 use super::keys::ROOT;
 use super::place::Machine;
 use super::pool::pools;
@@ -60,11 +61,12 @@ fn pooled(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<
     let pools = pools(section, Machine { processors, topology: &topology }, errors);
     let domains = domains(section, processors, &pools, errors);
     let networks = network::read::read(section, errors);
+    let events = events(section, &pools, &domains, errors);
     if errors.count() > 0 {
         return None;
     }
     let host = Host { overheads, ..Host::empty(name, processors, seed, duration) };
-    let mut host = build::complete(host, pools, domains, errors)?;
+    let mut host = build::complete(host, pools, domains, events, errors)?;
     network::resolve::resolve(networks, &mut host, errors);
     Some(host)
 }

@@ -106,12 +106,18 @@ pub(crate) fn placement(
     mut unit: UnitDraft,
     errors: &mut Errors,
 ) -> UnitDraft {
-    unit.note_place(section, "priority", "priority");
+    unit = own_priority(section, unit, errors);
     unit.note_place(section, "affinity", "affinity");
-    unit.params.priority = section.count("priority", errors).map(|n| n as u32).or(unit.params.priority);
     if let Some(entry) = section.get("affinity") {
         unit.params.affinity = affinity(entry, above, errors);
     }
+    unit
+}
+
+/// `priority` on top of that of `unit`.
+pub(crate) fn own_priority(section: Section<'_>, mut unit: UnitDraft, errors: &mut Errors) -> UnitDraft {
+    unit.note_place(section, "priority", "priority");
+    unit.params.priority = section.count("priority", errors).map(|n| n as u32).or(unit.params.priority);
     unit
 }
 

@@ -12,6 +12,7 @@ use crate::file::live::write::live_tables;
 use crate::file::network::write as network;
 use crate::file::writer::{Keys, inline, named, number, numbered, numbers, options, table, time};
 use crate::host::{Arrival, Cost, Domain, Host, Overheads, Parent, PolicyChoice, Pool, Task, Work};
+use crate::host::{Change, Event};
 use crate::index::{DomainIx, PoolIx};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
@@ -51,6 +52,8 @@ pub(crate) fn document(host: &Host) -> DocumentMut {
     root.insert("flow", named(flows));
     let chains = host.chains.iter().map(|one| (one.name.clone(), network::chain(host, one)));
     root.insert("chain", named(chains));
+    let events = host.events.iter().map(|one| (one.name.clone(), event(host, one)));
+    root.insert("event", named(events));
     root.into()
 }
 
@@ -75,14 +78,8 @@ fn overheads(costs: &Overheads) -> Keys {
 }
 
 fn pool(host: &Host, ix: PoolIx, pool: &Pool) -> Table {
-    let mut keys = vec![
-        ("processors", numbers(pool.processors.iter().copied())),
-        ("policy", pool.policy.info.name.into()),
-    ];
-    let given = options(&pool.policy.options);
-    if !given.is_empty() {
-        keys.push((pool.policy.info.name, inline(given)));
-    }
+    let mut keys = vec![("processors", numbers(pool.processors.iter().copied()))];
+    keys.extend(policy(&pool.policy));
     let mut table = table(keys);
     if let (Some(choice), Some(mut key)) = (&pool.choice, table.key_mut("processors")) {
         key.leaf_decor_mut().set_prefix(format!("# Chosen: {}.\n", choice.reason));
@@ -115,6 +112,29 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
     }
     table.insert("task", named(tasks(host, Parent::Domain(ix))));
     table
+}
+
+fn event(host: &Host, event: &Event) -> Table {
+    let mut keys = vec![("at", time(event.at))];
+    match &event.change {
+        Change::Params { domain, given } => {
+            let domain = &host.domains[domain.0];
+            keys.push(("domain", domain.name.as_str().into()));
+            keys.extend(unit_params(host, domain.parent, given));
+        }
+        Change::Policy { pool, policy: chosen } => {
+            keys.push(("pool", host.pools[pool.0].name.as_str().into()));
+            keys.extend(policy(chosen));
+        }
+    }
+    table(keys)
+}
+
+/// A policy's name, and a table of its options if it has any.
+fn policy(chosen: &PolicyChoice) -> Keys {
+    let given = options(&chosen.options);
+    let own = (!given.is_empty()).then(|| (chosen.info.name, inline(given)));
+    [("policy", chosen.info.name.into())].into_iter().chain(own).collect()
 }
 
 /// A policy's name, or a table of it and its options.

@@ -17,7 +17,7 @@ use crate::file::section::Section;
 use crate::file::tree::Table;
 
 /// Keys of hosts with pools: with `[host_stack]`, host Linux schedules all processors.
-const OTHERS: [&str; 6] = ["pool", "slot", "domain", "network", "flow", "chain"];
+const OTHERS: [&str; 7] = ["pool", "slot", "domain", "network", "flow", "chain", "event"];
 
 /// What stands outside `[host_stack]`.
 pub(crate) struct StackHead {

@@ -7,11 +7,11 @@ use super::keys::{
 };
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
-use crate::file::host::build::refused;
 use crate::file::host::domain::{check_reserved, domain_pool, shares_budget};
 use crate::file::host::draft::PoolDraft;
 use crate::file::host::place::{Machine, PoolPlace, pool_places, slot};
 use crate::file::host::pool::pool_policy;
+use crate::file::host::scheduler::refused;
 use crate::file::host::task::Tasks;
 use crate::file::host::unit::{UnitDraft, UnitKind};
 use crate::file::load::{as_text, read_tree};
