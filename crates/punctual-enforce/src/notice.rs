@@ -5,6 +5,7 @@ use std::{fmt, io};
 use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
 
+use crate::driver::ReplaceError;
 use crate::unit::{self, Deviation, THREADS_MAX};
 use punctual_linux::preflight::RT_RUNTIME;
 
@@ -61,6 +62,13 @@ pub enum Notice {
         /// Why.
         error: ParamError,
     },
+    /// A pool keeps its policy: it could not be given this one.
+    NotReplaced {
+        /// The other policy's name.
+        policy: &'static str,
+        /// Why.
+        error: ReplaceError,
+    },
     /// The reports of a domain's guest are wrong or missing.
     Guest {
         /// The domain.
@@ -102,7 +110,8 @@ impl Notice {
             | Notice::Crowd { unit }
             | Notice::Dispersed { unit }
             | Notice::Refused { unit, .. } => Some(unit),
-            Notice::Guest { .. }
+            Notice::NotReplaced { .. }
+            | Notice::Guest { .. }
             | Notice::NoSwitches { .. }
             | Notice::RtLimit { .. }
             | Notice::WrongClock { .. } => None,
@@ -152,6 +161,9 @@ impl fmt::Display for Notice {
                 write!(f, "`{unit}` has at most {} threads again and gets its budget", THREADS_MAX / 2)
             }
             Notice::Refused { unit, error } => write!(f, "`{unit}` was refused: {error}"),
+            Notice::NotReplaced { policy, error } => {
+                write!(f, "a pool could not be given policy `{policy}`, and keeps its own: {error}")
+            }
             Notice::Guest { domain, fault, reason } => {
                 write!(f, "domain `{domain}`: {}: {reason}", fault.words())
             }

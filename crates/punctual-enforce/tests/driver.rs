@@ -536,3 +536,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn under_another_policy_units_get_the_same_budgets() {
+    let hogs = [(Load::Hog, server(2_000, 10_000, 1)), (Load::Hog, server(3_000, 10_000, 2))];
+    for (first, second) in SERVERS.iter().flat_map(|one| SERVERS.map(|two| (*one, two))) {
+        let mut kernel = Kernel::new(first, &hogs, &[Duration::from_us(30)]);
+        kernel.run(SECOND);
+        let info = registry::find(second).expect("a policy");
+        let mut options = Options::new();
+        if info.option("quantum").is_some() {
+            options.set("quantum", OptionValue::Word("exact"));
+        }
+        kernel.driver.replace(kernel.now, info, &options).expect("parameters that it takes");
+        assert_eq!(kernel.driver.policy_name(), second);
+        let before = kernel.driver.account(0).expect("a unit").exhaustions;
+        kernel.run(SECOND);
+        let shares = [0, 1].map(|unit| kernel.share_ppm(unit, SECOND * 2));
+        for (share, budget_ppm) in shares.iter().zip([200_000, 300_000]) {
+            // At the change a unit begins with a full budget.
+            assert!(share.abs_diff(budget_ppm) < 8_000, "{first}, {second}: {shares:?} ppm");
+        }
+        let counted = kernel.driver.account(0).expect("a unit").exhaustions;
+        assert!(
+            (95..=105).contains(&before) && counted > before + 90,
+            "{first}, {second}: {before}, {counted}"
+        );
+    }
+}
+
+#[test]
+fn a_policy_that_refuses_a_unit_does_not_replace_another() {
+    let without_period = UnitParams { period: None, ..server(2_000, 10_000, 1) };
+    let mut kernel = Kernel::new("fixed-priority", &[(Load::Hog, without_period)], &[Duration::ZERO]);
+    let deferrable = registry::find("deferrable").expect("a policy");
+    assert!(kernel.driver.replace(kernel.now, deferrable, &Options::new()).is_err());
+    assert_eq!(kernel.driver.policy_name(), "fixed-priority");
+    kernel.run(SECOND);
+    assert_eq!(kernel.share_ppm(0, SECOND), 1_000_000);
+}

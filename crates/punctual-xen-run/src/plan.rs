@@ -33,6 +33,10 @@ impl Plan {
         if !host.networks.is_empty() {
             return Err(error(&host.name, "networks are simulated only"));
         }
+        if let Some(event) = host.events.first() {
+            let why = "a run in Xen has no events; `punctual xen set` and `xen pool` change what runs";
+            return Err(error(&event.name, why));
+        }
         if let Some(task) = host.tasks.iter().find(|task| matches!(task.parent, Parent::Pool(_))) {
             return Err(error(&task.name, "Xen schedules vCPUs: a task belongs into a domain"));
         }

@@ -367,3 +367,37 @@ fn a_domain_without_a_budget_gets_what_is_left_and_top_shows_what_the_others_wer
         Ok(())
     });
 }
+
+/// Two programs that never rest, one of which gets more, and then a pool of another policy.
+const CHANGING: &str = "[domain.a]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
+                        task.busy = { hog = true }\n\
+                        [domain.b]\nbudget = \"3ms\"\nperiod = \"10ms\"\npriority = 2\n\
+                        task.busy = { hog = true }\n\
+                        [event.more]\nat = \"1s\"\ndomain = \"a\"\nbudget = \"5ms\"\n\
+                        [event.sporadic]\nat = \"2s\"\npool = \"guests\"\npolicy = \"sporadic\"\n";
+
+#[test]
+fn events_of_the_host_file_change_budgets_and_the_policy_of_a_run() {
+    let Some(_turn) = needs() else { return };
+    undisturbed(|| {
+        let desk = Desk::make("events");
+        let host = desk.host("events", PROCESSOR, CHANGING);
+        let results = format!("{host}.json");
+        let mut run =
+            desk.start(&["run", &host, "--as", "process", "--duration", "3s", "--output", &results]);
+        assert_eq!(run.wait(), 0, "{}", run.said());
+        let results = std::fs::read_to_string(results).expect("results");
+        let results: Results = serde_json::from_str(&results).expect("results");
+        let changes: Vec<&str> = results.changes.iter().map(|change| change.change.as_str()).collect();
+        assert_eq!(changes, ["a: budget 5ms", "pool guests: sporadic"]);
+        let times: Vec<u64> = results.vcpus.iter().map(|vcpu| vcpu.cpu_time_ns / 1_000_000).collect();
+        // 2 of 10 ms for one second, 5 of 10 ms for two; 3 of 10 ms throughout.
+        judge!((1_080..=1_320).contains(&times[0]), "{times:?} ms");
+        judge!((810..=990).contains(&times[1]), "{times:?} ms");
+        for vcpu in &results.vcpus {
+            let delivery = vcpu.delivery.as_ref().expect("it is under enforcement");
+            judge!(delivery.delivered * 100 >= delivery.periods * 95, "{}: {delivery:?}", vcpu.name);
+        }
+        Ok(())
+    });
+}

@@ -37,7 +37,7 @@ use punctual_sched::{CpuId, Duration, Instant};
 
 pub use look::{Evidence, Observation, Order, UnitCounts};
 pub use settings::{LateOverrun, Settings};
-pub use state::Driver;
+pub use state::{Driver, ReplaceError};
 pub use stolen::{Judgement, Lateness, subtract_stolen};
 
 impl Driver {

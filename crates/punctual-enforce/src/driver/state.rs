@@ -9,9 +9,24 @@ use super::look::{Evidence, Order, UnitCounts};
 use super::settings::Settings;
 use super::stolen::Judgement;
 
+/// Why a pool keeps its policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplaceError {
+    /// One has a queue for the whole pool, the other one for each processor.
+    #[error("one policy has a queue for the whole pool, and the other one for each processor")]
+    Queues,
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    #[error(transparent)]
+    Params(#[from] ParamError),
+}
+
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) id: UnitId,
+    pub(super) params: UnitParams,
+    /// Exhaustions and replenishments under earlier policies.
+    pub(super) counted: [u64; 2],
     /// The VM that it is one of several vCPUs of.
     pub(super) vm: Option<u32>,
     /// Does it draw from one budget with the others of its VM?
@@ -80,15 +95,15 @@ impl Driver {
         cpus: usize,
         settings: Settings,
     ) -> Result<Driver, OptionError> {
-        Ok(Driver {
+        let mut driver = Driver {
             name: info.name,
             policy: info.build_in_turns(cpus, options)?,
             settings,
             cpus,
-            shared_queue: info.shared_queue,
-            budget_idles_away: info.budget_idles_away(),
-            idles_away: info.work_conservation == WorkConservation::Never,
-            sleep_matters: (info.sleep_matters)(options),
+            shared_queue: false,
+            budget_idles_away: false,
+            idles_away: false,
+            sleep_matters: false,
             units: Vec::new(),
             numbers: Vec::new(),
             now: Instant::ZERO,
@@ -101,7 +116,9 @@ impl Driver {
             late: Duration::ZERO,
             stood_still: Duration::ZERO,
             decisions: 0,
-        })
+        };
+        driver.take_facts(info, options);
+        Ok(driver)
     }
 
     /// Must observations say which units have work? Otherwise it is enough to know what ran.
@@ -139,6 +156,8 @@ impl Driver {
         self.numbers[id.index()] = number;
         let unit = Some(Unit {
             id,
+            params: params.clone(),
+            counted: [0; 2],
             vm: params.vm,
             shares_budget: params.vm.is_some() && params.shares_budget,
             owed: Duration::ZERO,
@@ -173,10 +192,60 @@ impl Driver {
     /// What the policy says about them; the unit keeps its old ones then.
     pub fn adjust(&mut self, now: Instant, number: usize, params: &UnitParams) -> Result<(), ParamError> {
         let now = self.advance_clock(now);
-        match self.units.get(number).and_then(Option::as_ref) {
-            Some(unit) => self.policy.adjust(now, unit.id, params, &mut self.resched),
-            None => Ok(()),
+        let Some(unit) = self.units.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
+        self.policy.adjust(now, unit.id, params, &mut self.resched)?;
+        unit.params.clone_from(params);
+        Ok(())
+    }
+
+    /// The units go on under another policy, as new ones with the work that they have; what they owe is
+    /// forgotten. Nothing changes if the policy refuses its options or the parameters of a unit.
+    ///
+    /// # Errors
+    /// What it refuses, or that it keeps its units in queues of another kind.
+    pub fn replace(
+        &mut self,
+        now: Instant,
+        info: &'static PolicyInfo,
+        options: &Options,
+    ) -> Result<(), ReplaceError> {
+        if self.cpus > 1 && self.shared_queue != info.shared_queue {
+            return Err(ReplaceError::Queues);
         }
+        let now = self.advance_clock(now);
+        let mut policy = info.build_in_turns(self.cpus, options)?;
+        let mut ids = Vec::with_capacity(self.units.len());
+        for unit in self.units.iter().flatten() {
+            ids.push(policy.insert(now, &unit.params)?);
+        }
+        self.resched = CpuSet::new(self.cpus);
+        let units =
+            self.units.iter_mut().enumerate().filter_map(|(number, unit)| Some((number, unit.as_mut()?)));
+        for ((number, unit), id) in units.zip(ids) {
+            let Account { exhaustions, replenishments, .. } = self.policy.account(unit.id);
+            unit.counted = [unit.counted[0] + exhaustions, unit.counted[1] + replenishments];
+            (unit.id, unit.owed, unit.looks_idle) = (id, Duration::ZERO, 0);
+            if self.numbers.len() <= id.index() {
+                self.numbers.resize(id.index() + 1, usize::MAX);
+            }
+            self.numbers[id.index()] = number;
+            if unit.is_awake {
+                policy.wake(now, id, &mut self.resched);
+            }
+        }
+        self.picked.fill(Run::Idle);
+        self.policy = policy;
+        self.take_facts(info, options);
+        Ok(())
+    }
+
+    /// What the driver needs to know of its policy.
+    fn take_facts(&mut self, info: &'static PolicyInfo, options: &Options) {
+        self.name = info.name;
+        self.shared_queue = info.shared_queue;
+        self.budget_idles_away = info.budget_idles_away();
+        self.idles_away = info.work_conservation == WorkConservation::Never;
+        self.sleep_matters = (info.sleep_matters)(options);
     }
 
     /// The processor that decides about the unit: its home, or 0 with one run queue for all.
@@ -194,10 +263,13 @@ impl Driver {
         self.units.get(number).and_then(Option::as_ref).map_or(Order::Parked, |unit| unit.order)
     }
 
-    /// The unit's account; `None` when it is gone.
+    /// The unit's account; `None` when it is gone. It counts from the beginning, under all policies.
     pub fn account(&self, number: usize) -> Option<Account> {
         let unit = self.units.get(number).and_then(Option::as_ref)?;
-        Some(self.policy.account(unit.id))
+        let mut account = self.policy.account(unit.id);
+        account.exhaustions += unit.counted[0];
+        account.replenishments += unit.counted[1];
+        Some(account)
     }
 
     /// What was counted of the unit so far; all zero when it is gone.

@@ -90,9 +90,13 @@ impl Deliveries {
         Deliveries { window, accounts: Vec::new(), ran: Vec::new(), is_within: false, look_ns: 0 }
     }
 
-    /// The unit with this number has this budget and period from now on, both in ns.
+    /// The unit with this number has this budget and period from now on, both in ns. Where they change, the
+    /// period that goes on is not judged.
     pub fn set_budget(&mut self, unit: usize, budget: Option<(u64, u64)>) {
-        self.account(unit).budget = budget;
+        let account = self.account(unit);
+        if std::mem::replace(&mut account.budget, budget) != budget {
+            account.period = None;
+        }
     }
 
     /// Another unit has this number from now on.

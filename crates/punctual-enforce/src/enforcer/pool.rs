@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 
+use punctual_model::host::PolicyChoice;
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
 use super::account::Account;
@@ -35,6 +36,8 @@ pub enum Command {
     GiveUp(String, unit::Error),
     /// Give the unit with this name other parameters.
     Adjust(String, UnitParams),
+    /// Give the pool another policy.
+    Replace(PolicyChoice),
     /// Threads came to the unit with this name: give all of them what it has.
     Renew(String),
     /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
@@ -123,6 +126,12 @@ impl Pool {
                 Command::GiveUp(name, error) => {
                     if let Some(number) = self.find(&name) {
                         self.lose(number, name, error);
+                    }
+                }
+                Command::Replace(PolicyChoice { info, options }) => {
+                    match self.driver.replace(now(), info, &options) {
+                        Ok(()) => self.must_read.fill(true),
+                        Err(error) => self.notify(Notice::NotReplaced { policy: info.name, error }),
                     }
                 }
                 Command::Adjust(name, params) => {

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use punctual_model::host::PolicyChoice;
 use punctual_sched::{Instant, UnitParams};
 
 use crate::clock::now;
@@ -415,6 +416,13 @@ impl Session {
     /// Gives a unit other parameters.
     pub fn adjust_unit(&mut self, handle: &UnitHandle, params: &UnitParams) {
         self.pools[handle.pool].adjust(&handle.name, params);
+    }
+
+    /// Gives the units of a pool another policy. Where that cannot be done, a notice says why.
+    pub fn replace_policy(&mut self, pool: usize, choice: &PolicyChoice) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.replace(choice);
+        }
     }
 
     /// Returns what happened since the last call.

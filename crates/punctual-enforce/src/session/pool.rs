@@ -150,6 +150,13 @@ impl Pool {
         }
     }
 
+    /// Gives its units another policy; plain Linux stays.
+    pub(super) fn replace(&mut self, choice: &PolicyChoice) {
+        if let Units::Enforced(enforcement) = &self.units {
+            enforcement.command(Command::Replace(live_choice(choice)));
+        }
+    }
+
     /// Collects what happened.
     pub(super) fn poll(&mut self, notices: &mut Vec<Notice>) -> Result<(), Error> {
         match &mut self.units {
@@ -243,14 +250,19 @@ fn observe(units: &mut Vec<LiveUnit>, notices: &mut Vec<Notice>) {
     notices.extend(gone.map(|unit| Notice::Gone { unit: unit.name }));
 }
 
-/// Live runs are event driven unless a quantum is asked for (semantics of the servers' option).
 fn driver(choice: &PolicyChoice, processors: usize, settings: Settings) -> Result<Driver, Error> {
+    let PolicyChoice { info, options } = live_choice(choice);
+    Driver::new(info, &options, processors, settings)
+        .map_err(|source| Error::Policy { policy: info.name, source })
+}
+
+/// Live runs are event driven unless a quantum is asked for (semantics of the servers' option).
+fn live_choice(choice: &PolicyChoice) -> PolicyChoice {
     let mut options = choice.options.clone();
     if choice.info.option(QUANTUM.name).is_some() && options.get(QUANTUM.name).is_none() {
         options.set(QUANTUM.name, OptionValue::Word(EXACT));
     }
-    Driver::new(choice.info, &options, processors, settings)
-        .map_err(|source| Error::Policy { policy: choice.info.name, source })
+    PolicyChoice { info: choice.info, options }
 }
 
 fn linux_unit(pool: usize, unit: &mut LiveUnit) -> UnitReport {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use punctual_model::Host;
 use punctual_model::host::Parent;
-use punctual_model::index::{PoolIx, TaskIx};
+use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
 use punctual_model::results::{Delivery, Disturbance};
 
 use super::measure::{Measurement, Told};
 use punctual_enforce::blame::{self, Job, PoolGuest, Span, Task, TaskExplanation};
-use punctual_enforce::enforcer::{Deliveries, Sample};
+use punctual_enforce::enforcer::{Deliveries, Entry, Sample};
 use punctual_enforce::session::PoolReport;
 use punctual_linux::os::load::Load;
 
@@ -32,16 +32,26 @@ pub(super) fn deliveries(
     let Some(observed) = done.observations.as_ref() else { return Vec::new() };
     let start_ns = measurement.start.as_ns();
     let window = (start_ns, start_ns + measurement.length.as_ns());
-    let budget = |name: &String| {
-        let vcpu = host.vcpus.iter().find(|vcpu| vcpu.name == *name)?;
-        let (budget, period) = vcpu.params.budget.zip(vcpu.params.period)?;
-        Some((budget.as_ns(), period.as_ns()))
-    };
+    let vcpu = |name: &String| host.vcpus.iter().position(|vcpu| vcpu.name == *name).map(VcpuIx);
+    let vcpus: Vec<Option<VcpuIx>> = observed.names.iter().map(vcpu).collect();
     let mut deliveries = Deliveries::within(window);
-    for (unit, name) in observed.names.iter().enumerate() {
-        deliveries.set_budget(unit, budget(name));
+    let set_budgets = |deliveries: &mut Deliveries, events: usize| {
+        for (unit, vcpu) in vcpus.iter().enumerate() {
+            let params = vcpu.map(|vcpu| host.vcpu_params_after(vcpu, events));
+            let budget = params.and_then(|params| params.budget.zip(params.period));
+            deliveries.set_budget(unit, budget.map(|(budget, period)| (budget.as_ns(), period.as_ns())));
+        }
+    };
+    let mut events = 0;
+    set_budgets(&mut deliveries, events);
+    for entry in observed.observations.history.entries() {
+        let at = if let Entry::Look { at_ns, .. } = entry { at_ns } else { 0 };
+        while host.events.get(events).is_some_and(|event| start_ns + event.at.as_ns() <= at) {
+            events += 1;
+            set_budgets(&mut deliveries, events);
+        }
+        deliveries.read(entry);
     }
-    observed.observations.history.entries().for_each(|entry| deliveries.read(entry));
     observed.names.iter().cloned().zip(deliveries.by_unit().cloned()).collect()
 }
 

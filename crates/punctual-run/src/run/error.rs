@@ -45,6 +45,18 @@ pub enum Error {
         /// The task.
         task: String,
     },
+    /// The enforcers of a pool serve one queue, or one for each processor.
+    #[error(
+        "event `{event}`: of `{}` and `{}`, one has a queue for the whole pool and the other one for each \
+         processor; a live run changes between such policies in a pool of one processor only",
+        .policies[0], .policies[1]
+    )]
+    Replace {
+        /// The event.
+        event: String,
+        /// Before and after it.
+        policies: [&'static str; 2],
+    },
     /// A guest program cannot run a domain's tasks.
     #[error(transparent)]
     Tasks(#[from] TasksError),

@@ -56,10 +56,10 @@ impl<'a> FollowedDomain<'a> {
     }
 
     /// Adds vCPUs that have a new thread as units, and places the VMM's helper threads again, for they may be
-    /// new as well.
+    /// new as well. So many events of the host have happened.
     pub(super) fn add_newcomers(
         &mut self,
-        host: &Host,
+        (host, events): (&Host, usize),
         session: &mut Session,
         left: &[usize],
         units: &mut Vec<UnitHandle>,
@@ -72,7 +72,7 @@ impl<'a> FollowedDomain<'a> {
         for (number, identity) in newcomers {
             let vcpu = VcpuIx(self.domain.vcpus.start + number);
             let (unit, thread) = (host.vcpus[vcpu.0].name.clone(), UnitThreads::Thread(identity));
-            let params = host.vcpu_params(vcpu);
+            let params = host.vcpu_params_after(vcpu, events);
             match session.add_unit(self.pool, &self.domain.name, &unit, thread, &params) {
                 Ok(handle) => {
                     units.push(handle);

@@ -12,6 +12,7 @@ use punctual_model::text;
 use punctual_sched::{Duration, Instant};
 
 use super::calibrate::Guest;
+use super::changes::Changes;
 use super::clock;
 use super::domain::{DomainProcess, RunningDomain};
 use super::enforce::Enforced;
@@ -134,6 +135,7 @@ impl<'a> LiveRun<'a> {
             host,
             options,
             pools,
+            changes: Changes::new(host, pools),
             session,
             window,
             left: &left,
@@ -221,6 +223,7 @@ struct Watch<'w, 'a> {
     host: &'a Host,
     options: &'w mut StageInputs<'a>,
     pools: &'w [PoolIx],
+    changes: Changes<'w>,
     session: &'w mut Session,
     window: Window,
     /// The processors that no pool has.
@@ -271,10 +274,11 @@ impl Watch<'_, '_> {
                 return Ok(WatchEnd::Complete);
             }
             if has_begun && !is_over {
+                self.carry_out_events(time.since(self.window.start));
                 self.show(time.since(self.window.start));
                 self.follow_threads()?;
             }
-            std::thread::sleep(if is_over { REPORTING_INTERVAL } else { INTERVAL });
+            std::thread::sleep(if is_over { REPORTING_INTERVAL } else { self.until_event(INTERVAL) });
         }
     }
 
@@ -307,9 +311,23 @@ impl Watch<'_, '_> {
         });
     }
 
+    fn carry_out_events(&mut self, elapsed: Duration) {
+        while let Some(what) = self.changes.carry_out(elapsed, self.session, &self.units) {
+            self.options.step(&what);
+        }
+    }
+
+    /// The time until the next event of the host, at most `limit`.
+    fn until_event(&self, limit: StdDuration) -> StdDuration {
+        let Some(next) = self.changes.next() else { return limit };
+        let left = (self.window.start + next).since(now());
+        StdDuration::from_nanos(left.as_ns()).min(limit)
+    }
+
     fn follow_threads(&mut self) -> Result<(), Error> {
         for domain in &mut self.followed {
-            domain.add_newcomers(self.host, self.session, self.left, &mut self.units, &mut self.notices)?;
+            let now = (self.host, self.changes.done());
+            domain.add_newcomers(now, self.session, self.left, &mut self.units, &mut self.notices)?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod attach;
 mod attach_target;
 mod blame;
 mod calibrate;
+mod changes;
 mod clock;
 mod domain;
 mod enforce;

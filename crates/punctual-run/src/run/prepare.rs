@@ -11,6 +11,7 @@ use punctual_model::network::Endpoint;
 use punctual_model::sockets::Sockets;
 
 use super::attach;
+use super::changes;
 use super::error::Error;
 use super::inputs::{Interface, StageInputs};
 use super::live_run::{left_by, processors};
@@ -71,6 +72,7 @@ impl<'a> Prepared<'a> {
     /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
     pub(super) fn new(host: &'a Host, mut options: StageInputs<'a>) -> Result<Prepared<'a>, Error> {
         let pools = pools_in_use(host, &options)?;
+        changes::check(host)?;
         let taken = processors(host, &pools);
         preflight::processors(&taken, options.config.starve)?;
         preflight::real_time()?;

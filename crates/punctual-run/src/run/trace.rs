@@ -27,6 +27,9 @@ pub(super) fn trace(host: &Host, pools: &[PoolIx], report: &Report, measurement:
     let start_ns = measurement.start.as_ns();
     let window = (start_ns, start_ns + measurement.length.as_ns());
     let mut events = Events { window, all: Vec::new() };
+    for (event, about) in host.events.iter().enumerate().filter(|(_, about)| about.at < measurement.length) {
+        events.add(start_ns + about.at.as_ns(), END, TraceEvent::Changed { event });
+    }
     for (pool, done) in pools.iter().zip(&report.pools) {
         let is_here = |told: &&Told| host.pool_of(Parent::Domain(told.domain)) == *pool;
         let told: Vec<&Told> = measurement.told.iter().filter(is_here).collect();
@@ -76,6 +79,13 @@ impl Events {
     }
 }
 
+/// The budget that a vCPU has at an instant of a run that began at `start_ns`.
+fn budget_at(host: &Host, vcpu: VcpuIx, at_ns: u64, start_ns: u64) -> Option<Duration> {
+    let elapsed = Duration::from_ns(at_ns.saturating_sub(start_ns));
+    let happened = host.events.partition_point(|event| event.at <= elapsed);
+    host.vcpu_params_after(vcpu, happened).budget
+}
+
 /// What the units of a pool got, looks, and times in which its processors were away.
 fn add_supply(host: &Host, done: &PoolReport, guests: &[PoolGuest], events: &mut Events) {
     let Some(observed) = done.observations.as_ref() else { return };
@@ -96,10 +106,8 @@ fn add_supply(host: &Host, done: &PoolReport, guests: &[PoolGuest], events: &mut
                 _ => {}
             }
             let has_budget = !matches!(piece.state, State::NoBudget | State::LookLate);
-            let budget = host.vcpus[vcpu.0].params.budget;
-            if let Some(budget) =
-                budget.filter(|_| had_budget != Some(has_budget) && piece.state != State::Look)
-            {
+            let is_new = had_budget != Some(has_budget) && piece.state != State::Look;
+            if let Some(budget) = is_new.then(|| budget_at(host, vcpu, piece.span.0, window.0)).flatten() {
                 had_budget = Some(has_budget);
                 let left = if has_budget { budget } else { Duration::ZERO };
                 events.add(piece.span.0, BEGIN, TraceEvent::Budget { unit, left });
