@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::{Error, ProgramError};
+use super::kernel;
 use super::modules::{self, Module};
 use crate::cache::{Draft, FileError};
 use punctual_linux::channel::Stop;
@@ -36,12 +37,15 @@ const FILES: [(&str, &str); 7] = [
 /// Drivers of the devices that a VM may have.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 
+/// The kernel's file among the parts.
+pub(super) const BOOTED: &str = "kernel";
+
 /// All constants of this file that decide what [`fetch`] makes.
 pub(super) fn recipe() -> String {
-    format!("1 {KERNEL} {PACKAGES:?} {FILES:?} {MODULES:?}")
+    format!("2 {KERNEL} {PACKAGES:?} {FILES:?} {MODULES:?}")
 }
 
-/// Makes the directory `parts` of a draft: `vmlinuz`, `packages` (their names and versions, a line each) and
+/// Makes the directory `parts` of a draft: [`BOOTED`], the kernel, `packages` (their names and versions, a line each) and
 /// `root`, the guest's files.
 ///
 /// # Errors
@@ -68,10 +72,17 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str), stop: Stop) -> Resul
     for (name, place) in FILES {
         copy(&find(&files, name)?, &root.join(place))?;
     }
-    copy(&find_start(&files, "vmlinuz-")?, &parts.join("vmlinuz"))?;
+    copy_kernel(&find_start(&files, "vmlinuz-")?, &parts.join(BOOTED))?;
     copy_modules(&files, &root)?;
     let list = parts.join("packages");
     Ok(fs::write(&list, versions).map_err(FileError::of("write", &list))?)
+}
+
+/// Writes the kernel without its compression where that is possible.
+fn copy_kernel(from: &Path, to: &Path) -> Result<(), Error> {
+    let image = fs::read(from).map_err(FileError::of("read", from))?;
+    let kernel = kernel::uncompressed(&image).unwrap_or(image);
+    Ok(fs::write(to, kernel).map_err(FileError::of("write", to))?)
 }
 
 /// Unpacks a package into the directory `tree`.
