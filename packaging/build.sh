@@ -136,6 +136,9 @@ contents() {
     for file in README.md docs/*.md docs/tutorial/* docs/images/* examples/*; do
         put 644 "$file" "$doc/$file"
     done
+    for file in packaging/prometheus/*; do
+        put 644 "$file" "$doc/prometheus/$(basename "$file")"
+    done
     packaging/third-party.py "$1" >"$work/third-party"
     compressed "$work/third-party" $doc/third-party.txt.gz
 

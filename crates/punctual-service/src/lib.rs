@@ -24,6 +24,7 @@ mod descriptors;
 pub mod discovery;
 mod enforcement;
 pub mod exec;
+pub mod exporter;
 pub mod groups;
 pub mod hook;
 mod last_good;

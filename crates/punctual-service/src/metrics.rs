@@ -1,5 +1,4 @@
-//! The numbers of the service for a monitoring system, in the text format of OpenMetrics 1.0
-//! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>). Names and labels are an interface.
+//! The numbers of the service for a monitoring system. Names and labels are an interface.
 
 use std::fmt::Write as _;
 
@@ -12,6 +11,34 @@ use crate::waits::{BOUNDS_NS, PartView, WaitCause};
 const ALL: &str = "all";
 /// Series of a VM at most.
 pub const SERIES_MAX: usize = 60;
+
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus's text format 0.0.4
+    /// (<https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>), which the textfile
+    /// collector of node_exporter reads.
+    Text,
+    /// OpenMetrics 1.0 (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
+    OpenMetrics,
+}
+
+impl Format {
+    /// The type of such a text in HTTP.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    fn end(self) -> &'static str {
+        match self {
+            Format::Text => "",
+            Format::OpenMetrics => "# EOF\n",
+        }
+    }
+}
 
 /// A metric with its samples.
 struct Family {
@@ -30,19 +57,19 @@ struct Sample {
 }
 
 /// All metrics of a service that answers.
-pub fn text(host: &HostView, actors: &[ActorView]) -> String {
+pub fn text(host: &HostView, actors: &[ActorView], format: Format) -> String {
     let mut out = String::new();
     for family in of_host(host).into_iter().chain(of_vms(host, actors)) {
-        family.write(&mut out);
+        family.write(format, &mut out);
     }
-    out + "# EOF\n"
+    out + format.end()
 }
 
 /// Those of a service that does not answer.
-pub fn down() -> String {
+pub fn down(format: Format) -> String {
     let mut out = String::new();
-    up(false).write(&mut out);
-    out + "# EOF\n"
+    up(false).write(format, &mut out);
+    out + format.end()
 }
 
 impl Family {
@@ -92,17 +119,23 @@ impl Family {
     }
 
     /// Nothing where there is no sample.
-    fn write(&self, out: &mut String) {
+    fn write(&self, format: Format, out: &mut String) {
         if self.samples.is_empty() {
             return;
         }
-        let Family { name, kind, help, samples, .. } = self;
+        let Family { name, kind, help, suffix: of_all, samples } = self;
+        // The older format has no families: each sample of it has the name that its type names.
+        let (of_all, kind) = match (format, *kind) {
+            (Format::OpenMetrics, kind) => ("", kind),
+            (Format::Text, "info") => (*of_all, "gauge"),
+            (Format::Text, kind) => (*of_all, kind),
+        };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "# TYPE {name} {kind}");
-        if name.ends_with("_seconds") {
+        let _ = writeln!(out, "# TYPE {name}{of_all} {kind}");
+        if format == Format::OpenMetrics && name.ends_with("_seconds") {
             let _ = writeln!(out, "# UNIT {name} seconds");
         }
-        let _ = writeln!(out, "# HELP {name} {help}");
+        let _ = writeln!(out, "# HELP {name}{of_all} {help}");
         for Sample { suffix, labels, value } in samples {
             let labels: Vec<String> =
                 labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
@@ -365,7 +398,23 @@ mod tests {
     fn labels_cannot_end_their_quotes_or_line() {
         assert_eq!(escaped("a\"} 1\nb\\"), "a\\\"} 1\\nb\\\\");
         let help = "# TYPE punctual_up gauge\n# HELP punctual_up Whether the service answers.\n";
-        assert_eq!(down(), format!("{help}punctual_up 0\n# EOF\n"));
+        assert_eq!(down(Format::OpenMetrics), format!("{help}punctual_up 0\n# EOF\n"));
+        assert_eq!(down(Format::Text), format!("{help}punctual_up 0\n"));
+    }
+
+    /// As node_exporter reads them: the type has the name of the samples, and there is no type `info`.
+    #[test]
+    fn the_older_format_names_each_sample_as_its_type_does() {
+        let text = text(&host(), &[vm(1)], Format::Text);
+        for line in [
+            "# TYPE punctual_actor_info gauge",
+            "# TYPE punctual_vcpu_run_seconds_total counter",
+            "# HELP punctual_vcpu_run_seconds_total Time that a vCPU ran.",
+            "# TYPE punctual_vcpu_wakeup_latency_seconds histogram",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
     }
 
     /// A VM with so many vCPUs, all of which are held and have waited.
@@ -420,7 +469,7 @@ mod tests {
     }
 
     fn series(vcpus: u32) -> Vec<String> {
-        let text = text(&host(), &[vm(vcpus)]);
+        let text = text(&host(), &[vm(vcpus)], Format::OpenMetrics);
         text.lines().filter(|line| line.contains("{domain=\"a\"")).map(str::to_owned).collect()
     }
 
@@ -471,7 +520,7 @@ mod tests {
             .step_by(2)
             .filter(|code| code.starts_with("punctual_") && !code.contains('{'))
             .collect();
-        let text = text(&host(), &[vm(1)]);
+        let text = text(&host(), &[vm(1)], Format::OpenMetrics);
         let names = text.lines().filter(|line| !line.starts_with('#'));
         let names: BTreeSet<&str> = names
             .map(|line| line.split(['{', ' ']).next().unwrap_or_default())

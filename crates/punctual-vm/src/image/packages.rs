@@ -45,8 +45,8 @@ pub(super) fn recipe() -> String {
     format!("2 {KERNEL} {PACKAGES:?} {FILES:?} {MODULES:?}")
 }
 
-/// Makes the directory `parts` of a draft: [`BOOTED`], the kernel, `packages` (their names and versions, a line each) and
-/// `root`, the guest's files.
+/// Makes the directory `parts` of a draft: [`BOOTED`], the kernel, `packages` (their names and versions, a
+/// line each) and `root`, the guest's files.
 ///
 /// # Errors
 /// When there is no APT, a package cannot be downloaded, or a package lacks a file.

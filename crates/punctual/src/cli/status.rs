@@ -9,14 +9,15 @@ use punctual_hold::protocol::{HeldVcpu, Order};
 use punctual_model::text::{printable, printable_lines};
 use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
-use punctual_service::metrics;
+use punctual_service::exporter::{self, Exporter};
+use punctual_service::metrics::Format;
 use punctual_service::view::{self, ActorView, ClassView, HostView, PoolView, Thread, Warning};
 use serde::Serialize;
 
 use super::error::Error;
-use super::exit;
 use super::output::{Ui, wrapped};
 use super::why::known_from;
+use super::{exit, interrupt};
 
 /// Show the VMs and units that the service sees: class, threads, processors, run and wait times, budgets,
 /// warnings.
@@ -31,6 +32,7 @@ use super::why::known_from;
     punctual status\n  \
     punctual status relay-1                                  its threads by role and processor\n  \
     punctual status --metrics > /var/lib/prometheus/node-exporter/punctual.prom\n  \
+    punctual status --metrics --listen 127.0.0.1:9931        for a Prometheus to scrape\n  \
     punctual status --json | jq '.actors[] | select(.class == null) | .name'")]
 pub(super) struct Args {
     /// Show this VM or unit, by its name or process.
@@ -42,13 +44,26 @@ pub(super) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print metrics for Prometheus, in the text format of OpenMetrics.
+    /// Print metrics in the text format of Prometheus.
     #[arg(long, conflicts_with_all = ["vm", "json"])]
     metrics: bool,
+    /// Serve the metrics over HTTP at /metrics of this loopback address until Ctrl-C.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "metrics")]
+    listen: Option<String>,
 }
 
 /// The state of a VM under enforcement.
 const HELD: &str = "held";
+
+/// Serves metrics until Ctrl-C.
+fn listen(args: &Args, address: &str, ui: &Ui) -> Result<u8, Error> {
+    interrupt::install();
+    interrupt::be_graceful();
+    let exporter = Exporter::open(address, &args.run).map_err(Error::usage)?;
+    ui.print(format!("metrics are at http://{}/metrics\n", exporter.address()))?;
+    exporter.run(&interrupt::stopped);
+    Ok(exit::OK)
+}
 
 /// The host and its VMs.
 #[derive(Serialize)]
@@ -59,11 +74,12 @@ struct Status {
 
 /// Runs `punctual status`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    if let Some(address) = &args.listen {
+        return listen(args, address, ui);
+    }
     let connected = Client::connect(&args.run);
     if args.metrics {
-        // That the service does not answer is a metric.
-        let text = connected.and_then(|mut client| Ok(metrics::text(&client.status()?, &client.list()?)));
-        ui.print(text.unwrap_or_else(|_| metrics::down()))?;
+        ui.print(exporter::metrics_of(connected, Format::Text))?;
         return Ok(exit::OK);
     }
     let mut client = connected.map_err(Error::usage)?;
@@ -355,6 +371,8 @@ mod tests {
     use punctual_service::view::RoleTotal;
     use punctual_service::waits::SourceView;
 
+    use punctual_service::metrics;
+
     use super::*;
 
     fn thread(tid: u32, role: &str, vcpu: Option<u32>, processor: usize, share: f64) -> Thread {
@@ -543,7 +561,7 @@ warnings
         let begin = "unit tap.service: class relay in pool rt, matched, 2 processes from process 50 on of \
                      user 0\ncgroup /system.slice/tap.service\n";
         assert!(shown.starts_with(begin), "{shown}");
-        let text = metrics::text(&status.host, &status.actors);
+        let text = metrics::text(&status.host, &status.actors, Format::OpenMetrics);
         let expected = "punctual_vcpu_run_seconds_total{domain=\"tap.service\",vcpu=\"all\"} 0.002\n";
         assert!(text.contains(expected) && !text.contains("role=\"task\""), "{text}");
     }
@@ -554,7 +572,7 @@ warnings
         let twin = ActorView { process: 4712, ..status.actors[0].clone() };
         status.actors.push(twin);
         status.host.enforcer_cpu_ns = Some(1_500_000_000);
-        let text = metrics::text(&status.host, &status.actors);
+        let text = metrics::text(&status.host, &status.actors, Format::OpenMetrics);
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let series: BTreeSet<&str> =
             samples.iter().filter_map(|line| line.rsplit_once(' ')).map(|(series, _)| series).collect();
