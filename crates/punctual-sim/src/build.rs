@@ -89,7 +89,9 @@ fn changes(
         }
     };
     let policies = host.events.iter().map(policy).collect::<Result<_, Error>>()?;
-    Ok(Changes { at: Changes::time_of(host, 0), next: 0, policies })
+    let mut changes = Changes { at: Instant::NEVER, pause: Instant::NEVER, next: 0, policies };
+    changes.set_next(host, 0);
+    Ok(changes)
 }
 
 fn new_proc(sched: SchedulerIx, cpu: usize, root: ProcessorIx, powered: bool) -> Proc {

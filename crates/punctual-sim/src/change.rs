@@ -7,21 +7,35 @@ use punctual_sched::{Instant, UnitParams};
 
 use crate::error::Error;
 use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
-use crate::machine::{Changes, Machine};
+use crate::machine::Machine;
 use crate::names;
 use crate::observe::{Event, Observer};
 
 impl<O: Observer> Machine<'_, O> {
-    /// Carries out the events of the host that are due.
+    /// Nothing happens in the machine before `next`: goes on to then, or to the events of the host that are due
+    /// before and lets these happen. False: the run is over.
     ///
     /// # Errors
     /// A policy refuses a unit's parameters.
-    pub(crate) fn change(&mut self) -> Result<(), Error> {
+    #[cold]
+    pub(crate) fn pass_change(&mut self, next: Instant) -> Result<bool, Error> {
+        let at = next.min(self.changes.at);
+        if at > self.end || self.observer.stops() {
+            return Ok(false);
+        }
+        self.now = at;
+        self.notify(Event::Instant);
+        self.end_slices();
+        self.run_due_timers();
+        self.change()?;
+        Ok(true)
+    }
+
+    /// Carries out the events of the host that are due.
+    fn change(&mut self) -> Result<(), Error> {
         while self.changes.at <= self.now {
-            let ix = self.changes.next;
-            self.changes.next = ix + 1;
-            self.changes.at = Changes::time_of(self.host, ix + 1);
-            let host = self.host;
+            let (ix, host) = (self.changes.next, self.host);
+            self.changes.set_next(host, ix + 1);
             match &host.events[ix].change {
                 Change::Params { domain, .. } => self.adjust(ix, *domain)?,
                 Change::Policy { pool, policy } => self.replace(ix, *pool, policy)?,

@@ -30,20 +30,18 @@ impl<O: Observer> Machine<'_, O> {
         loop {
             self.refresh_touched();
             let next = self.proc_events.min().0.min(self.timers.min().0).min(self.releases.min().0);
-            let next = next.min(self.net.at()).min(self.changes.at);
-            if next > self.end || self.observer.stops() {
-                break;
-            }
-            // A policy's timer may lie in the past, which the checker judges; the machine's own events may
-            // not.
-            debug_assert!(self.releases.min().0 >= self.now, "a release lies in the past");
-            debug_assert!(self.net.at() >= self.now, "a packet's event lies in the past");
-            self.now = next;
-            self.notify(Event::Instant);
-            if self.changes.at <= next {
-                self.end_slices();
-                self.run_due_timers();
-                self.change()?;
+            let next = next.min(self.net.at());
+            if next >= self.changes.pause || self.observer.stops() {
+                if !self.pass_change(next)? {
+                    break;
+                }
+            } else {
+                // A policy's timer may lie in the past, which the checker judges; the machine's own events
+                // may not.
+                debug_assert!(self.releases.min().0 >= self.now, "a release lies in the past");
+                debug_assert!(self.net.at() >= self.now, "a packet's event lies in the past");
+                self.now = next;
+                self.notify(Event::Instant);
             }
             self.step();
         }
@@ -105,7 +103,7 @@ impl<O: Observer> Machine<'_, O> {
 
     /// What ends now on processors.
     #[inline(always)]
-    fn end_slices(&mut self) {
+    pub(crate) fn end_slices(&mut self) {
         loop {
             let (at, proc) = self.proc_events.min();
             if at > self.now {
@@ -119,7 +117,7 @@ impl<O: Observer> Machine<'_, O> {
     }
 
     #[inline(always)]
-    fn run_due_timers(&mut self) {
+    pub(crate) fn run_due_timers(&mut self) {
         loop {
             let (at, sched) = self.timers.min();
             if at > self.now {

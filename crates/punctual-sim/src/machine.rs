@@ -149,6 +149,9 @@ indexes!(UnitIx, Unit);
 pub(crate) struct Changes {
     /// The next one happens then.
     pub(crate) at: Instant,
+    /// The first instant at which the machine cannot simply go on: that of the next one, or the first after the
+    /// end.
+    pub(crate) pause: Instant,
     /// Its index.
     pub(crate) next: usize,
     /// By event, the policy that a pool gets, without units.
@@ -156,9 +159,11 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// When an event of the host happens; never if there is none of this index.
-    pub(crate) fn time_of(host: &Host, event: usize) -> Instant {
-        host.events.get(event).map_or(Instant::NEVER, |event| Instant::ZERO + event.at)
+    /// The next one is that of this index.
+    pub(crate) fn set_next(&mut self, host: &Host, event: usize) {
+        self.next = event;
+        self.at = host.events.get(event).map_or(Instant::NEVER, |event| Instant::ZERO + event.at);
+        self.pause = self.at.min(Instant::ZERO + host.duration + Duration::from_ns(1));
     }
 }
 
