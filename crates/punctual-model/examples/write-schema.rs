@@ -1,9 +1,10 @@
-//! Writes `schema/host.schema.json` and the generated parts of `docs/host-file.md` and `docs/service.md`:
+//! Writes `schema/host.schema.json` and the generated parts of `docs/host-file.md`, `docs/service.md` and
+//! `docs/certify.md`:
 //! `cargo run -p punctual-model --example write-schema`.
 
 use std::path::Path;
 
-use punctual_model::file::{schema, update_reference, update_service_reference};
+use punctual_model::file::{schema, update_limits_reference, update_reference, update_service_reference};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -15,5 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let reference = root.join("docs/service.md");
     let document = std::fs::read_to_string(&reference)?;
     std::fs::write(reference, update_service_reference(&document)?)?;
+    let reference = root.join("docs/certify.md");
+    let document = std::fs::read_to_string(&reference)?;
+    std::fs::write(reference, update_limits_reference(&document)?)?;
     Ok(())
 }

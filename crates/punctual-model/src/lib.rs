@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod acceptance;
 mod any_host;
 pub mod export;
 pub mod file;

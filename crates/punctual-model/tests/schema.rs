@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use punctual_model::AnyHost;
-use punctual_model::file::{Overrides, parse, schema, to_toml, update_reference, update_service_reference};
+use punctual_model::file::{
+    Overrides, parse, schema, to_toml, update_limits_reference, update_reference, update_service_reference,
+};
 use punctual_sched::registry::OptionValue;
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
@@ -56,6 +58,8 @@ fn the_checked_in_reference_is_fresh() {
     assert!(update_reference(&text).unwrap() == text, "docs/host-file.md {REGENERATE}");
     let text = std::fs::read_to_string(root().join("docs/service.md")).expect("the page of the service");
     assert!(update_service_reference(&text).unwrap() == text, "docs/service.md {REGENERATE}");
+    let text = std::fs::read_to_string(root().join("docs/certify.md")).expect("the page of certify");
+    assert!(update_limits_reference(&text).expect("generated") == text, "docs/certify.md {REGENERATE}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The format is described in `docs/host-file.md`, which is generated from the same tables of keys that the
 //! parser reads.
 
+pub(crate) mod acceptance;
 mod copies;
 pub mod edit;
 pub(crate) mod entry;
@@ -26,6 +27,7 @@ pub(crate) mod source;
 mod tree;
 pub(crate) mod writer;
 
+pub use acceptance::read::parse_limits;
 pub use error::{ErrorRecord, Errors};
 pub use host::write::to_toml;
 pub(crate) use limits::{NESTING_MAX, PROCESSORS_MAX};
@@ -34,7 +36,7 @@ pub use load::{load, parse, parse_bytes, parse_host_stack, says_duration};
 pub use nearest::nearest;
 pub use overrides::{OtherOverheads, Overrides};
 pub use quantity::YEAR as DURATION_MAX;
-pub use reference::{update_reference, update_service_reference};
+pub use reference::{update_limits_reference, update_reference, update_service_reference};
 pub use schema::schema;
 pub use service::read::{ConfigFile, parse_service};
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use punctual_sched::registry::{self, PolicyInfo};
 
+use super::acceptance::keys::LIMITS;
 use super::host::keys::ROOT;
 use super::key::{Kind, OptionTables, TableInfo};
 use super::limits::PERIOD_MIN;
@@ -30,6 +31,14 @@ pub fn update_reference(document: &str) -> Result<String, String> {
 /// When `document` has no generated part.
 pub fn update_service_reference(document: &str) -> Result<String, String> {
     updated(document, &SERVICE)
+}
+
+/// As [`update_reference`], for the limits file of an acceptance test, `docs/certify.md`.
+///
+/// # Errors
+/// When `document` has no generated part.
+pub fn update_limits_reference(document: &str) -> Result<String, String> {
+    updated(document, &LIMITS)
 }
 
 fn updated(document: &str, root: &'static TableInfo) -> Result<String, String> {
