@@ -16,15 +16,17 @@
 //!
 //! # What belongs here
 //! Code that runs in a guest, and the protocol that its host shares. The host uses [`protocol`] to talk to a
-//! guest and [`flows`] for the hosts outside a network, whose packets it sends itself. Only the law of jobs
-//! (`punctual-jobs`) may be a dependency, because the binary is embedded in every `punctual`. Nothing here
-//! schedules domains or knows of policies, and no message from the other side causes a panic.
+//! guest, [`flows`] for the hosts outside a network, whose packets it sends itself, and [`latency`] to
+//! measure itself as it measures guests. Only the law of jobs (`punctual-jobs`) may be a dependency, because
+//! the binary is embedded in every `punctual`. Nothing here schedules domains or knows of policies, and no
+//! message from the other side causes a panic.
 
 pub mod bench;
 pub mod cyclictest;
 mod disturb;
 mod fifo;
 pub mod flows;
+pub mod latency;
 mod log;
 pub mod os;
 pub mod protocol;

@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use punctual_guest::bench;
+use punctual_guest::latency;
 use punctual_guest::protocol::{Mode, ReceiveError};
 use punctual_guest::serve::serve;
 
@@ -17,10 +19,12 @@ Runs task sets for a host and reports when each job was released, started and fi
 
 usage: punctual-guest fifo|vcpu [--port NAME|--console]
        punctual-guest echo|sink ADDRESS:PORT
+       punctual-guest latency PLAN
   fifo         a thread for each task under SCHED_FIFO: inside a VM
   vcpu         one thread that is a virtual CPU: a process of the host
   echo         sends each datagram to the address back
   sink         accepts connections to the address and discards what they send
+  latency      measures wake-ups and gaps of processors as the plan (JSON) says, and prints a report
   --port NAME  talk over the virtio port of that name instead of standard input and output
   --console    standard input is a terminal, the console of a Xen guest: switch it to raw mode
 example: echo '{\"calibrate\":{\"duration_ns\":100000000}}' | punctual-guest vcpu";
@@ -69,6 +73,12 @@ enum Error {
     Channel(ReceiveError),
     /// A server for measurements failed.
     Server(io::Error),
+    /// The plan of a measurement is not understood.
+    Plan(serde_json::Error),
+    /// Latencies were not measured.
+    Latency(latency::Error),
+    /// The report could not be printed.
+    Print(io::Error),
 }
 
 impl fmt::Display for Error {
@@ -79,6 +89,9 @@ impl fmt::Display for Error {
             Error::Console(error) => write!(f, "the console: {error}"),
             Error::Channel(error) => error.fmt(f),
             Error::Server(error) => write!(f, "the server: {error}"),
+            Error::Plan(error) => write!(f, "the plan: {error}"),
+            Error::Latency(error) => error.fmt(f),
+            Error::Print(error) => write!(f, "cannot print the report: {error}"),
         }
     }
 }
@@ -93,6 +106,7 @@ fn main() -> ExitCode {
     let done = match (server(&arguments), Arguments::parse(&arguments)) {
         (Some(served), _) => served,
         (None, Some(arguments)) => run(&arguments),
+        (None, None) if matches!(arguments[..], ["latency", _]) => measure(arguments[1]),
         (None, None) => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -116,6 +130,16 @@ fn server(arguments: &[&str]) -> Option<Result<(), Error>> {
         _ => return None,
     };
     Some(serve(address.parse().ok()?).map_err(Error::Server))
+}
+
+/// Measures latencies and prints the report as one line of JSON.
+fn measure(plan: &str) -> Result<(), Error> {
+    let plan: latency::Plan = serde_json::from_str(plan).map_err(Error::Plan)?;
+    let stop = AtomicBool::new(false);
+    let mut hooks = latency::Hooks { stop: &stop, slow: &|_, _, _| {}, progress: &mut |_| {} };
+    let report = latency::run(&plan, &mut hooks).map_err(Error::Latency)?;
+    let text = serde_json::to_string(&report).map_err(Error::Plan)?;
+    writeln!(io::stdout(), "{text}").map_err(Error::Print)
 }
 
 fn run(arguments: &Arguments<'_>) -> Result<(), Error> {

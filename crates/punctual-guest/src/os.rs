@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// The monotonic clock.
 pub fn now_ns() -> u64 {
@@ -79,6 +80,62 @@ pub(crate) fn unlock_memory() {
 pub(crate) fn set_timer_slack_min() {
     // SAFETY: takes an integer; 1 ns is the least slack, 0 would select the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
+}
+
+/// Processor time of the calling thread, in ns.
+pub(crate) fn thread_time_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write to; the clock exists since Linux 2.6.12.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Binds the calling thread to a processor.
+///
+/// # Errors
+/// Those of `sched_setaffinity`; `EINVAL` when this process may not use it.
+pub(crate) fn set_affinity(processor: usize) -> io::Result<()> {
+    if processor >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: an all-zero set is valid and empty; the processor is within it.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        set
+    };
+    // SAFETY: the kernel only reads `set`; 0 means the calling thread.
+    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) })
+}
+
+/// The processors that the calling thread may use, ascending.
+///
+/// # Errors
+/// Those of `sched_getaffinity`; `EINVAL` on a machine with more than 1024.
+pub(crate) fn affinity() -> io::Result<Vec<usize>> {
+    // SAFETY: an all-zero set is valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most the size of `set` to it; 0 means the calling thread.
+    checked(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) })?;
+    // SAFETY: each number is within the set.
+    Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
+}
+
+/// Has the kernel end this process by SIGXCPU when one of its real-time threads runs for so long without
+/// sleeping (`RLIMIT_RTTIME`); `None`: no limit. Returns the limit that was set.
+///
+/// # Errors
+/// Those of `getrlimit` and `setrlimit`.
+pub(crate) fn limit_real_time(limit: Option<Duration>) -> io::Result<Option<Duration>> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limits` is a valid rlimit to write to.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_RTTIME, &raw mut limits) })?;
+    let before = limits.rlim_cur;
+    let wanted = limit.map_or(libc::RLIM_INFINITY, |limit| limit.as_micros() as libc::rlim_t);
+    limits.rlim_cur = wanted.min(limits.rlim_max);
+    // SAFETY: `limits` is a valid rlimit to read.
+    checked(unsafe { libc::setrlimit(libc::RLIMIT_RTTIME, &raw const limits) })?;
+    Ok((before != libc::RLIM_INFINITY).then(|| Duration::from_micros(before)))
 }
 
 fn checked(result: libc::c_int) -> io::Result<()> {

@@ -1,0 +1,69 @@
+use super::*;
+
+fn plan(processor: usize) -> Plan {
+    Plan {
+        processors: vec![processor],
+        spin_ns: 300_000_000,
+        burst_ns: 50_000_000,
+        wakeup_ns: 200_000_000,
+        interval_ns: 1_000_000,
+        priority: 0,
+    }
+}
+
+fn measure(plan: &Plan) -> Result<Report, Error> {
+    let stop = AtomicBool::new(false);
+    run(plan, &mut Hooks { stop: &stop, slow: &|_, _, _| {}, progress: &mut |_| {} })
+}
+
+#[test]
+fn both_loops_measure_in_the_fair_class() {
+    let last = *os::affinity().expect("known").last().expect("one");
+    let report = measure(&plan(last)).expect("anybody may be fair");
+    let kinds: Vec<Kind> = report.measured.iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [Kind::Wakeup, Kind::Noise, Kind::Hardware]);
+    let count = |kind: usize| report.measured[kind].slices.iter().map(|one| one.count).sum::<u64>();
+    let wakeup = &report.measured[0];
+    assert_eq!(count(0) + wakeup.skipped, 200, "one a millisecond, or it was skipped");
+    assert!(!wakeup.worst.is_empty() && wakeup.worst.is_sorted_by_key(|slow| u64::MAX - slow.length_ns));
+    let noise = &report.measured[1];
+    // Three bursts of 50 ms, unless the machine is busy: gaps are in it all the same.
+    assert!((50_000_000..1_000_000_000).contains(&noise.watched_ns), "{}", noise.watched_ns);
+    assert!(count(2) <= count(1), "the kernel's part is taken from gaps");
+    assert!(!report.stopped);
+}
+
+#[test]
+fn a_stop_ends_it_and_is_reported() {
+    let stop = AtomicBool::new(false);
+    let mut plan = plan(os::affinity().expect("known")[0]);
+    (plan.spin_ns, plan.wakeup_ns) = (60_000_000_000, 60_000_000_000);
+    let mut progress = |_| stop.store(true, Ordering::Relaxed);
+    let began_ns = os::now_ns();
+    let mut hooks = Hooks { stop: &stop, slow: &|_, _, _| {}, progress: &mut progress };
+    let report = run(&plan, &mut hooks).expect("what was measured is kept");
+    assert!(report.stopped && report.measured.len() == 2, "only gaps");
+    assert!(os::now_ns() - began_ns < 20_000_000_000);
+}
+
+#[test]
+fn a_plan_that_cannot_be_measured_is_refused() {
+    let wrong = [
+        Plan { priority: 99, ..plan(0) },
+        Plan { interval_ns: 0, ..plan(0) },
+        Plan { burst_ns: BURST_MAX_NS + 1, ..plan(0) },
+        Plan { spin_ns: u64::MAX, ..plan(0) },
+    ];
+    for plan in wrong {
+        assert!(matches!(measure(&plan), Err(Error::Plan(_))), "{plan:?}");
+    }
+    assert!(matches!(measure(&plan(60_000)), Err(Error::Thread { processor: 60_000, .. })));
+}
+
+#[test]
+fn a_report_survives_json() {
+    let last = *os::affinity().expect("known").last().expect("one");
+    let report = measure(&Plan { spin_ns: 0, wakeup_ns: 20_000_000, ..plan(last) }).expect("measured");
+    let text = serde_json::to_string(&report).expect("JSON");
+    assert_eq!(serde_json::from_str::<Report>(&text).expect("the same"), report);
+}
