@@ -22,7 +22,7 @@ pub(crate) fn script_json(value: &impl serde::Serialize) -> Markup {
 }
 
 /// A cell of a [`Table`].
-pub(super) enum Cell {
+pub enum Cell {
     /// To the left.
     Text(Markup),
     /// To the right.
@@ -30,11 +30,13 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    pub(super) fn text(text: impl Render) -> Self {
+    /// A cell to the left.
+    pub fn text(text: impl Render) -> Self {
         Cell::Text(text.render())
     }
 
-    pub(super) fn number(text: impl Render) -> Self {
+    /// A cell to the right.
+    pub fn number(text: impl Render) -> Self {
         Cell::Number(text.render())
     }
 }
@@ -51,7 +53,7 @@ struct Row {
 }
 
 /// A table whose rows begin with their names.
-pub(super) struct Table {
+pub struct Table {
     /// What it shows; read out, and printed above the table unless a heading says it.
     pub caption: String,
     kind: String,
@@ -61,7 +63,7 @@ pub(super) struct Table {
 
 impl Table {
     /// A table without rows. `kind` heads the names of the rows, `columns` head what follows them.
-    pub(super) fn new(caption: impl Into<String>, kind: &str, columns: &[&str]) -> Self {
+    pub fn new(caption: impl Into<String>, kind: &str, columns: &[&str]) -> Self {
         Table {
             caption: caption.into(),
             kind: kind.to_owned(),
@@ -71,12 +73,12 @@ impl Table {
     }
 
     /// Adds a column to the right.
-    pub(super) fn column(&mut self, name: impl Into<String>) {
+    pub fn column(&mut self, name: impl Into<String>) {
         self.columns.push(name.into());
     }
 
     /// Adds a row; it has a cell for each column.
-    pub(super) fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(Row { name: name.into(), cells: cells.into_iter().collect() });
     }
 
@@ -85,7 +87,8 @@ impl Table {
         self.rows.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Has it no rows?
+    pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
@@ -150,12 +153,12 @@ impl Render for Table {
 }
 
 /// What can be unfolded, closed at first.
-pub(super) fn details(summary: &str, content: impl Render) -> Markup {
+pub fn details(summary: &str, content: impl Render) -> Markup {
     html! { details { summary { (summary) } (content) } }
 }
 
 /// A section with a heading that the navigation leads to.
-pub(super) struct Section {
+pub struct Section {
     pub id: &'static str,
     /// Its name where there is little room.
     pub link: &'static str,
@@ -164,13 +167,14 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) fn new(id: &'static str, title: &'static str, body: Markup) -> Self {
+    /// With a heading that anchors lead to.
+    pub fn new(id: &'static str, title: &'static str, body: Markup) -> Self {
         Section { id, title, link: title, body }
     }
 
     /// With a shorter name for the navigation.
     #[must_use]
-    pub(super) fn called(self, link: &'static str) -> Self {
+    pub fn called(self, link: &'static str) -> Self {
         Section { link, ..self }
     }
 }

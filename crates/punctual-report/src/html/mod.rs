@@ -21,10 +21,10 @@ mod what;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use sha2::{Digest, Sha256};
 
-use markup::Section;
+pub use markup::{Cell, Section, Table, details};
 pub use page::Page;
 
 const STYLE: &str = include_str!("report.css");
@@ -50,31 +50,60 @@ pub fn render(page: &Page<'_>) -> String {
     .into_iter()
     .flatten()
     .collect();
+    document(&Frame {
+        kind: "Punctual report",
+        title: &title(page),
+        tab: &format!("{}: report", title(page)),
+        subtitle: what::subtitle(page).render(),
+        skip: ("#verdict", "To the verdict"),
+        sections: &sections,
+        footer: html! {
+            "Made by Punctual " (env!("CARGO_PKG_VERSION")) ". Times in ns, us (microseconds), ms and s. \
+                Percentiles are those of a histogram with two significant digits: at most 1/128 above the \
+                true value."
+        },
+    })
+}
+
+/// What is around the sections of a page.
+pub struct Frame<'p> {
+    /// What kind of page it is, above the title.
+    pub kind: &'p str,
+    /// The heading.
+    pub title: &'p str,
+    /// The title of the browser's tab.
+    pub tab: &'p str,
+    /// Below the heading.
+    pub subtitle: Markup,
+    /// Where the first link leads, and its text: keyboard users reach the most important part at once.
+    pub skip: (&'p str, &'p str),
+    /// The sections.
+    pub sections: &'p [Section],
+    /// The last line.
+    pub footer: Markup,
+}
+
+/// A page as an HTML document that loads nothing.
+pub fn document(frame: &Frame<'_>) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
-            (head(page))
+            (head(frame.tab))
             body {
-                a.skip href="#verdict" { "To the verdict" }
+                a.skip href=(frame.skip.0) { (frame.skip.1) }
                 header {
                     div.over {
-                        span { "Punctual report" }
+                        span { (frame.kind) }
                         button type="button" id="theme" hidden { "Dark" }
                     }
-                    h1 { (title(page)) }
-                    p.sub { (what::subtitle(page)) }
+                    h1 { (frame.title) }
+                    p.sub { (frame.subtitle) }
                 }
                 nav aria-label="Sections" {
-                    @for section in &sections { a href={ "#" (section.id) } { (section.link) } "\n" }
+                    @for section in frame.sections { a href={ "#" (section.id) } { (section.link) } "\n" }
                 }
-                main { @for section in &sections { (section) } }
-                footer {
-                    p {
-                        "Made by Punctual " (env!("CARGO_PKG_VERSION")) ". Times in ns, us (microseconds), \
-                            ms and s. Percentiles are those of a histogram with two significant digits: at \
-                            most 1/128 above the true value."
-                    }
-                }
+                main { @for section in frame.sections { (section) } }
+                footer { p { (frame.footer) } }
                 div.light id="light" hidden {}
                 script { (PreEscaped(SCRIPT)) }
             }
@@ -84,14 +113,14 @@ pub fn render(page: &Page<'_>) -> String {
     document.into_string().replace(|c: char| c.is_control() && c != '\n', " ")
 }
 
-fn head(page: &Page<'_>) -> Markup {
+fn head(title: &str) -> Markup {
     html! {
         head {
             meta charset="utf-8";
             meta http-equiv="Content-Security-Policy" content=(policy());
             meta name="viewport" content="width=device-width, initial-scale=1";
             meta name="color-scheme" content="light dark";
-            title { (title(page)) ": report" }
+            title { (title) }
             style { (PreEscaped(style())) }
         }
         "\n"

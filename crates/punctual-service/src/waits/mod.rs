@@ -14,6 +14,7 @@ mod cause;
 mod ids;
 mod latency;
 mod limits;
+mod occupants;
 mod rate;
 mod share;
 mod source;
@@ -47,6 +48,7 @@ use who::Names;
 pub use book::KEPT_S;
 pub use cause::WaitCause;
 pub use latency::BOUNDS_NS;
+pub use occupants::{Handover, Occupants};
 pub use view::{CauseView, PartView, SourceView, StepView, WaitView, WhyView};
 
 /// How often events are read: 512 KiB of records last for 100 ms at 60,000 switches a second of one
@@ -207,7 +209,8 @@ impl Waits {
         match best.filter(|_| !self.vms.is_empty()) {
             Some(best) if self.opened.is_none() => {
                 let may_read = !is_resting || best == Kind::Samples;
-                self.opened = Some(if may_read { source::open(best) } else { resting() });
+                self.opened =
+                    Some(if may_read { source::open(best, &preflight::online()) } else { resting() });
             }
             None if self.opened.is_some() => self.close(),
             _ => {}

@@ -15,7 +15,6 @@ use std::io;
 
 use punctual_linux::os::switches::{self, SwitchReader};
 use punctual_linux::os::tracepoints::{self, SchedReader, Tracepoints};
-use punctual_linux::preflight;
 
 use super::account::{Event, Left, Off};
 
@@ -56,17 +55,17 @@ pub(crate) struct Opened {
     pub(crate) reason: Option<String>,
 }
 
-/// Opens the best source that the machine permits and that is no better than `best`.
-pub(crate) fn open(best: Kind) -> Opened {
+/// Opens the best source for these processors that the machine permits and that is no better than `best`.
+pub(crate) fn open(best: Kind, processors: &[usize]) -> Opened {
     let mut reasons = Vec::new();
     if best == Kind::Tracepoints {
-        match Traced::open() {
+        match Traced::open(processors) {
             Ok(source) => return Opened { kind: best, source: Some(Box::new(source)), reason: None },
             Err(error) => reasons.push(format!("no tracepoints: {error}")),
         }
     }
     if best != Kind::Samples {
-        match Switched::open() {
+        match Switched::open(processors) {
             Ok(source) => {
                 let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
                 return Opened { kind: Kind::Switches, source: Some(Box::new(source)), reason };
@@ -108,13 +107,13 @@ struct Traced {
 }
 
 impl Traced {
-    fn open() -> io::Result<Traced> {
+    fn open(processors: &[usize]) -> io::Result<Traced> {
         if !has_kernels_ids() {
             return Err(io::Error::other("ids of threads differ from the kernel's in this PID namespace"));
         }
         let tracepoints = Tracepoints::find()?;
-        let open = |processor: usize| Ok((processor as u32, SchedReader::open(&tracepoints, processor)?));
-        let readers = preflight::online().into_iter().map(open).collect::<io::Result<_>>()?;
+        let open = |&processor: &usize| Ok((processor as u32, SchedReader::open(&tracepoints, processor)?));
+        let readers = processors.iter().map(open).collect::<io::Result<_>>()?;
         Ok(Traced { readers, merged: Merged::default() })
     }
 }
@@ -172,9 +171,9 @@ struct Switched {
 }
 
 impl Switched {
-    fn open() -> io::Result<Switched> {
-        let open = |processor: usize| Ok((processor as u32, None, SwitchReader::open(processor)?));
-        let readers = preflight::online().into_iter().map(open).collect::<io::Result<_>>()?;
+    fn open(processors: &[usize]) -> io::Result<Switched> {
+        let open = |&processor: &usize| Ok((processor as u32, None, SwitchReader::open(processor)?));
+        let readers = processors.iter().map(open).collect::<io::Result<_>>()?;
         Ok(Switched { readers, merged: Merged::default() })
     }
 }
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn samples_are_left_where_nothing_else_is_wanted() {
-        let opened = open(Kind::Samples);
+        let opened = open(Kind::Samples, &[0]);
         assert_eq!((opened.kind, opened.source.is_none(), opened.reason), (Kind::Samples, true, None));
     }
 }
