@@ -59,7 +59,7 @@ fn tutorials_show_their_host_files_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 26] = [
+const DIRECTION: [(&str, &[&str]); 27] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -122,6 +122,19 @@ const DIRECTION: [(&str, &[&str]); 26] = [
             "punctual-hold",
         ],
     ),
+    (
+        "punctual-certify",
+        &[
+            "punctual-sched",
+            "punctual-model",
+            "punctual-guest",
+            "punctual-linux",
+            "punctual-doctor",
+            "punctual-vm",
+            "punctual-service",
+            "punctual-report",
+        ],
+    ),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
     ("punctual-xen", &["punctual-sched"]),
@@ -168,6 +181,7 @@ const DIRECTION: [(&str, &[&str]); 26] = [
             "punctual-net",
             "punctual-model",
             "punctual-analysis",
+            "punctual-certify",
             "punctual-check",
             "punctual-sim",
             "punctual-linux",

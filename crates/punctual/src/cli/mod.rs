@@ -7,6 +7,7 @@ mod adjust;
 mod admit;
 mod attach;
 mod calibrate;
+mod certify;
 mod check;
 mod compare;
 mod describe;
@@ -59,7 +60,8 @@ const EXIT_CODES: [(&str, &str); 9] = [
         "1",
         "it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one (with \
          --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a difference is \
-         beyond the tolerance (compare), something threatens latency (doctor), or a recorded decision \
+         beyond the tolerance (compare), something threatens latency (doctor), a limit is \
+         exceeded, a latency got worse or a certificate was changed (certify), or a recorded decision \
          differs (xen replay)",
     ),
     (
@@ -76,7 +78,8 @@ const EXIT_CODES: [(&str, &str); 9] = [
     (
         "5",
         "a live run ended, but some jobs could not be measured, because a guest's reports stopped or \
-         contradict each other, or a vCPU could not be enforced to the end (1 with --fail-on-miss)",
+         contradict each other, or a vCPU could not be enforced to the end (1 with --fail-on-miss); or \
+         a certificate is incomplete (certify)",
     ),
     (
         "6",
@@ -197,6 +200,7 @@ enum Command {
     Compare(compare::Args),
     Doctor(doctor::Args),
     Calibrate(calibrate::Args),
+    Certify(certify::Args),
     Export(export::Args),
     Import(import::Args),
     Report(report::Args),
@@ -211,6 +215,8 @@ enum Command {
     Launch(guardian::LaunchArgs),
     #[command(hide = true)]
     Hook(guardian::HookArgs),
+    #[command(hide = true)]
+    CertifyLoad(certify::LoadArgs),
 }
 
 /// The command line's definition, for help, completions, manual pages and documentation.
@@ -252,6 +258,7 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),
         Command::Calibrate(args) => calibrate::run(args, &ui),
+        Command::Certify(args) => certify::run(args, &ui),
         Command::Export(args) => export::run(args, &ui),
         Command::Import(args) => import::run(args, &ui),
         Command::Report(args) => report::run(args, &ui),
@@ -263,6 +270,7 @@ pub fn main() -> ExitCode {
         Command::Guardian(args) => guardian::guardian(args, &ui),
         Command::Launch(args) => guardian::launch(args, &ui),
         Command::Hook(args) => guardian::hook(args, &ui),
+        Command::CertifyLoad(args) => certify::load(args),
     };
     ExitCode::from(match done {
         Ok(code) => code,
