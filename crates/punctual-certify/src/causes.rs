@@ -73,7 +73,7 @@ impl History {
         };
         let mut at_ns = from_ns;
         for one in self.handovers.iter().skip(begin).take_while(|one| one.at_ns < until_ns) {
-            // The one that leaves had it, whoever came before: some kernels record fewer switches.
+            // The thread that leaves had it, even if another one came before: some kernels miss switches.
             let who = one.to.is_some().then_some((one.from, one.from_name));
             add(who, one.at_ns - at_ns);
             at_ns = one.at_ns;

@@ -4,7 +4,7 @@
 //! 99th percentiles and their maxima (for gaps: their lost time and maxima) of both certificates are compared
 //! by the Mann-Whitney test (H. B. Mann and D. R. Whitney, "On a test of whether one of two random variables
 //! is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947): one-sided, exact,
-//! ties counted against a difference. A statistic is worse if the test says so at [`LEVEL_PPM`] and its
+//! ties counted against a difference. A statistic is worse if the test finds it at [`LEVEL_PPM`] and its
 //! median over the parts grew by more than the tolerance. The first asks whether it can be chance, the second
 //! whether it matters. Nothing is assumed about how latencies are distributed.
 //!
@@ -24,6 +24,9 @@ pub const TOLERANCE_PERCENT: u64 = 10;
 const TOLERANCE_NS: u64 = 1_000;
 /// Nor lost time of fewer millionths.
 const TOLERANCE_PPM: u64 = 10;
+
+/// What findings of `punctual doctor` are called among the facts.
+const DOCTOR: &str = "doctor: ";
 
 /// What became of a statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -142,12 +145,15 @@ fn differences(before: &Certificate, after: &Certificate) -> Vec<Difference> {
     let facts = |of: &Certificate| {
         let items = of.fingerprint.iter().map(|item| (item.name.clone(), item.value.clone()));
         let found =
-            |one: &crate::certificate::Finding| (format!("doctor: {}", one.id), Some(one.severity.clone()));
+            |one: &crate::certificate::Finding| (format!("{DOCTOR}{}", one.id), Some(one.severity.clone()));
         items.chain(of.findings.iter().map(found)).collect::<Vec<_>>()
     };
     let (one, other) = (facts(before), facts(after));
-    let value = |of: &[(String, Option<String>)], name: &str| {
-        of.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.clone())
+    let value = |of: &[(String, Option<String>)], name: &str| match of.iter().find(|(other, _)| other == name)
+    {
+        Some((_, value)) => value.clone(),
+        // What is ok is not in a certificate.
+        None => name.starts_with(DOCTOR).then(|| "ok".to_owned()),
     };
     let mut names: Vec<&String> = one.iter().map(|(name, _)| name).collect();
     names.extend(

@@ -17,6 +17,7 @@ mod digest;
 pub mod file;
 mod fingerprint;
 mod guest;
+mod hwlat;
 pub mod load;
 #[cfg(test)]
 mod made_up;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use punctual_guest::latency::{self, Counts, Hooks, Kind, Measured, Plan, Report};
-use punctual_linux::os::load;
+use punctual_linux::os::{load, sched};
 use punctual_model::Histogram;
 use punctual_model::acceptance::Measure;
 use punctual_sched::Duration;
@@ -40,9 +40,11 @@ pub(crate) fn host(
             let _ = sender.try_send(Question { processor, kind, slow, thread });
         }
     };
+    let elsewhere = Elsewhere::go(&plan.processors);
     let before = load::loads(&plan.processors).unwrap_or_default();
     let report = latency::run(plan, &mut Hooks { stop, slow: &slow, progress });
     let after = load::loads(&plan.processors).unwrap_or_default();
+    drop(elsewhere);
     let answers = watch.map(Watch::finish).unwrap_or_default();
     let report = report?;
     let pairs = plan.processors.iter().zip(before.into_iter().zip(after));
@@ -50,6 +52,26 @@ pub(crate) fn host(
         pairs.map(|(processor, (before, after))| (*processor, (after - before).steal_ns)).collect();
     let measurements = measurements(None, &report, &answers, &steal);
     Ok(OfHost { measurements, causes, report })
+}
+
+/// The calling thread is on no measured processor until this is dropped, if there is another one: it reports
+/// progress ten times a second.
+struct Elsewhere(Vec<usize>);
+
+impl Elsewhere {
+    fn go(measured: &[usize]) -> Elsewhere {
+        let before = sched::affinity(0).unwrap_or_default();
+        let others: Vec<usize> = before.iter().copied().filter(|cpu| !measured.contains(cpu)).collect();
+        // Refused if there is none.
+        let _ = sched::set_affinity(0, &others);
+        Elsewhere(before)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = sched::set_affinity(0, &self.0);
+    }
 }
 
 /// The measurements of a guest that reported.

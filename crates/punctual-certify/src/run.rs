@@ -8,12 +8,12 @@ use punctual_doctor::doctor::Root;
 use punctual_guest::latency::{self, BURST_MAX_NS, BURST_PERIOD_NS};
 use punctual_linux::os::{load as processors_load, sched};
 use punctual_linux::preflight;
-use punctual_model::acceptance::Limits;
+use punctual_model::acceptance::{Limits, Measure};
 
 use crate::certificate::{Certificate, Conduct, Measurement};
 use crate::guest::{Guest, GuestError};
 use crate::load::{LoadError, Loads};
-use crate::{fingerprint, measure, verdict};
+use crate::{fingerprint, hwlat, measure, verdict};
 
 /// What to test.
 #[derive(Clone, Debug)]
@@ -93,18 +93,32 @@ pub enum CertifyError {
 /// is part of the certificate.
 pub fn run(plan: &Plan, talk: &mut Talk<'_>) -> Result<Certificate, CertifyError> {
     let processors = processors(plan)?;
-    let inner = inner_plan(plan, &processors)?;
+    // Without rights it cannot be used, and without real-time threads it would be the only one.
+    let tracer = hwlat::find().filter(|_| plan.priority > 0);
+    let inner = inner_plan(plan, &processors, tracer.is_some())?;
     let (begun, begun_us) = (Instant::now(), now_us());
     let mut loads = Loads::start(&plan.loads, &talk.program, talk.load_command)?;
     let stop = AtomicBool::new(false);
-    let mut progress = |ppm| {
+    let mut progress = |what: &str, ppm| {
         stop.fetch_or((talk.stopped)(), Ordering::Relaxed);
-        (talk.progress)("the host", ppm);
+        (talk.progress)(what, ppm);
     };
-    let host = measure::host(&inner, plan.with_causes, &stop, &mut progress)?;
-    let mut notes = notes(&host.report);
+    let hardware = tracer.map(|tracefs| {
+        let length = Duration::from_nanos(inner.spin_ns);
+        hwlat::measure(&tracefs, &processors, length, &stop, &mut |ppm| progress("hardware", ppm))
+    });
+    let host = measure::host(&inner, plan.with_causes, &stop, &mut |ppm| progress("the host", ppm))?;
+    let mut notes = notes(&host.report, &host.measurements);
     let mut missing = Vec::new();
     let mut measurements = host.measurements;
+    match hardware {
+        Some(Ok(hardware)) => {
+            measurements.retain(|one| one.measure != Measure::Hardware);
+            measurements.extend(hardware);
+        }
+        Some(Err(error)) => notes.push(format!("The kernel's hwlat tracer could not be used: {error}.")),
+        None => {}
+    }
     for (guest, answer) in guests(plan, &inner, talk) {
         match answer {
             Ok(report) => measurements.extend(measure::guest(&guest.name, &report)),
@@ -172,11 +186,11 @@ fn processors(plan: &Plan) -> Result<Vec<usize>, CertifyError> {
     Ok(wanted)
 }
 
-/// What the loops do on the host, and in each guest at the same time: half of the time each if there are
-/// guests, and half of that for each loop.
-fn inner_plan(plan: &Plan, processors: &[usize]) -> Result<latency::Plan, CertifyError> {
+/// What the loops do on the host, then in each guest: the time is divided equally between the host's loops
+/// and tracer, and the guests' loops.
+fn inner_plan(plan: &Plan, processors: &[usize], has_tracer: bool) -> Result<latency::Plan, CertifyError> {
     let length_ns = u64::try_from(plan.length.as_nanos()).unwrap_or(u64::MAX);
-    let parts = if plan.guests.is_empty() { 2 } else { 4 };
+    let parts = 2 + u64::from(has_tracer) + if plan.guests.is_empty() { 0 } else { 2 };
     Ok(latency::Plan {
         processors: processors.to_vec(),
         spin_ns: length_ns / parts,
@@ -232,8 +246,13 @@ fn guests<'p>(
 }
 
 /// What a reader must know about how the host was measured.
-fn notes(report: &latency::Report) -> Vec<String> {
+fn notes(report: &latency::Report, measurements: &[Measurement]) -> Vec<String> {
     let mut notes = Vec::new();
+    // Once for each processor.
+    for one in measurements.iter().filter(|one| one.measure == Measure::Wakeup && one.steal_ns > 0) {
+        let (processor, ms) = (one.processor, one.steal_ns / 1_000_000);
+        notes.push(format!("A hypervisor below took {ms} ms of processor {processor} (steal)."));
+    }
     if !processors_load::kernel_knows_interrupts() {
         notes.push(
             "The kernel does not account for the time of interrupts, so interrupts are part of `hardware` \

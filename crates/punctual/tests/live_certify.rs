@@ -18,7 +18,7 @@ use serde_json::Value;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_punctual");
 /// Nothing on a machine that runs tests at all takes a minute.
 const GENEROUS: &str = "[host.wakeup]\nmax_us = 60_000_000\n[host.hardware]\nmax_us = 60_000_000\n";
-/// No processor wakes a thread within the time of some hundred cache misses, a thousand times in a row.
+/// No processor wakes a thread within the time of ten cache misses, 500 times in a row.
 const IMPOSSIBLE: &str = "[host.wakeup]\nmax_us = 1\n";
 
 /// A directory of a test with the files that it writes.

@@ -734,7 +734,13 @@ fn the_units_are_valid() {
     if !Path::new("/usr/bin/systemd-analyze").exists() {
         return eprintln!("skipped: systemd-analyze is missing");
     }
-    let units = ["punctuald.service", "punctual-enforce.service", "punctual-enforce.socket"];
+    let units = [
+        "punctuald.service",
+        "punctual-enforce.service",
+        "punctual-enforce.socket",
+        "punctual-certify.service",
+        "punctual-certify.timer",
+    ];
     // The program that the units name may not be installed.
     let folder = tempfile::tempdir().expect("a folder");
     for unit in units {
