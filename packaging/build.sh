@@ -147,7 +147,8 @@ contents() {
     put 755 packaging/libvirt-hook etc/libvirt/hooks/qemu.d/punctual
     put 644 packaging/systemd/sysusers.conf usr/lib/sysusers.d/punctual.conf
     put 644 packaging/systemd/tmpfiles.conf usr/lib/tmpfiles.d/punctual.conf
-    for file in punctuald.service punctual-enforce.service punctual-enforce.socket; do
+    for file in punctuald.service punctual-enforce.service punctual-enforce.socket \
+        punctual-certify.service punctual-certify.timer; do
         put 644 packaging/$file usr/lib/systemd/system/$file
     done
     put 644 packaging/tuned/tuned.conf usr/lib/tuned/punctual-host/tuned.conf
