@@ -37,7 +37,7 @@ fuzz() {
             head -c 768 /dev/urandom >"$corpus/noise-$seed"
         done
     fi
-    if ! "$target/$host/release/$1" "$corpus" examples crates/punctual-model/tests/malformed \
+    if ! "$target/$host/release/$1" "$corpus" examples fuzz/seeds crates/punctual-model/tests/malformed \
         crates/punctual-model/tests/import crates/punctual-model/tests/import/malformed \
         -len_control=0 -artifact_prefix="$target/$1-" -max_total_time="$seconds" \
         -timeout=10 -rss_limit_mb=2048 \
