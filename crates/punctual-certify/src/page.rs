@@ -209,20 +209,24 @@ fn processor(of: &Measurement) -> String {
     }
 }
 
-/// The longest latencies of all places, by measure; parts of gaps that are known as gaps are left out.
-pub fn longest(certificate: &Certificate) -> Vec<(&Measurement, &Worst)> {
-    let of = |measure: Measure| {
-        let mut all: Vec<_> = certificate
-            .measurements
-            .iter()
-            .filter(|one| one.measure == measure)
-            .flat_map(|one| one.worst.iter().map(move |worst| (one, worst)))
-            .collect();
+/// The longest latencies of the host and of each guest, at most so many of each measure. Those of `hardware`
+/// are among the gaps already.
+pub fn longest(certificate: &Certificate, most: usize) -> Vec<(&Measurement, &Worst)> {
+    let mut guests: Vec<Option<&str>> =
+        certificate.measurements.iter().map(|one| one.guest.as_deref()).collect();
+    guests.dedup();
+    let of = |guest: Option<&str>, measure: Measure| {
+        let there = certificate.measurements.iter();
+        let there = there.filter(|one| one.guest.as_deref() == guest && one.measure == measure);
+        let mut all: Vec<_> = there.flat_map(|one| one.worst.iter().map(move |worst| (one, worst))).collect();
         all.sort_by_key(|(_, worst)| std::cmp::Reverse(worst.length_ns));
-        all.truncate(WORST);
+        all.truncate(most);
         all
     };
-    [Measure::Wakeup, Measure::Noise].into_iter().flat_map(of).collect()
+    guests
+        .into_iter()
+        .flat_map(|guest| [Measure::Wakeup, Measure::Noise].map(|measure| of(guest, measure)).concat())
+        .collect()
 }
 
 /// A cause in words: `hog (SCHED_FIFO 99, thread 5) 1.20 ms`.
@@ -244,7 +248,7 @@ pub fn causes(of: &Worst) -> String {
 }
 
 fn worst(certificate: &Certificate) -> Option<Section> {
-    let all = longest(certificate);
+    let all = longest(certificate, WORST);
     let caption = "The longest latencies and who had the processor";
     let mut table = Table::new(caption, "When (UTC)", &["Measure", "Length", "Who had the processor"]);
     for (measurement, worst) in &all {

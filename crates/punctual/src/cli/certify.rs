@@ -254,6 +254,9 @@ fn write(args: &Args, certificate: &Certificate) -> Result<(), Error> {
     Ok(())
 }
 
+/// Latencies of each measure that are printed; the page has ten.
+const WORST: usize = 3;
+
 /// The certificate for people, without the verdict.
 fn shown(certificate: &Certificate) -> String {
     let conduct = &certificate.conduct;
@@ -273,7 +276,7 @@ fn shown(certificate: &Certificate) -> String {
         out += &measured(certificate, measure);
     }
     out += "\nthe longest:\n";
-    for (measurement, worst) in page::longest(certificate) {
+    for (measurement, worst) in page::longest(certificate, WORST) {
         let (length, place) = (fmt_ns(worst.length_ns), measurement.place());
         out += &wrapped("  ", "      ", &format!("{length:>9}  {place}: {}", page::causes(worst)));
     }
