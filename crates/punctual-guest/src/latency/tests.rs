@@ -67,3 +67,37 @@ fn a_report_survives_json() {
     let text = serde_json::to_string(&report).expect("JSON");
     assert_eq!(serde_json::from_str::<Report>(&text).expect("the same"), report);
 }
+
+/// Set for the copy of this program that never sleeps.
+const RUNAWAY: &str = "PUNCTUAL_TEST_RUNAWAY";
+
+/// No test: a thread at SCHED_FIFO that never sleeps, for 3 s at most.
+#[test]
+#[ignore = "the program of the next test"]
+fn a_runaway() {
+    if std::env::var_os(RUNAWAY).is_none() {
+        return;
+    }
+    os::set_affinity(1).expect("a processor");
+    os::limit_real_time(Some(Duration::from_millis(200))).expect("a limit");
+    if os::set_fifo(1).is_err() {
+        std::process::exit(77);
+    }
+    let end_ns = os::now_ns() + 3_000_000_000;
+    while os::now_ns() < end_ns {}
+}
+
+#[test]
+fn the_kernel_ends_a_real_time_thread_that_never_sleeps() {
+    use std::os::unix::process::ExitStatusExt;
+    if !os::affinity().expect("known").contains(&1) {
+        return eprintln!("skipped: there is no processor 1");
+    }
+    let mut program = std::process::Command::new(std::env::current_exe().expect("this program"));
+    program.args(["--ignored", "--exact", "latency::tests::a_runaway"]).env(RUNAWAY, "1");
+    let status = program.output().expect("it starts").status;
+    if status.code() == Some(77) {
+        return eprintln!("skipped: real-time priorities are not permitted");
+    }
+    assert_eq!(status.signal(), Some(libc::SIGXCPU), "{status}");
+}
