@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use punctual_doctor::doctor::Root;
 use punctual_guest::latency::{self, BURST_MAX_NS, BURST_PERIOD_NS};
-use punctual_linux::os::{load as processors_load, sched};
+use punctual_linux::os::load as processors_load;
 use punctual_linux::preflight;
 use punctual_model::acceptance::{Limits, Measure};
 
@@ -20,7 +20,7 @@ use crate::{fingerprint, hwlat, measure, verdict};
 pub struct Plan {
     /// How long, guests included.
     pub length: Duration,
-    /// The host's processors; if empty, all that this process may use except processor 0.
+    /// The host's processors; if empty, those that are isolated, or all but 0.
     pub processors: Vec<usize>,
     /// The period of the timers.
     pub interval: Duration,
@@ -51,9 +51,6 @@ pub struct Talk<'t> {
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
-    /// The processors that this process may use are not known.
-    #[error("cannot tell which processors may be used: {0}")]
-    Processors(#[source] std::io::Error),
     /// A processor is not among those.
     #[error("processor {wanted}: this process may use {}", preflight::list(.allowed))]
     Forbidden {
@@ -166,9 +163,9 @@ fn certificate(plan: &Plan, begun_us: u64, conduct: Conduct, measurements: Vec<M
 
 /// The host's processors that are measured.
 fn processors(plan: &Plan) -> Result<Vec<usize>, CertifyError> {
-    let allowed = sched::affinity(0).map_err(CertifyError::Processors)?;
+    let allowed = latency::processors()?;
     let wanted = match plan.processors.as_slice() {
-        [] => allowed.iter().copied().filter(|&processor| processor != 0).collect(),
+        [] => preferred(&allowed),
         some => some.to_vec(),
     };
     if let Some(&wanted) = wanted.iter().find(|wanted| !allowed.contains(wanted)) {
@@ -184,6 +181,18 @@ fn processors(plan: &Plan) -> Result<Vec<usize>, CertifyError> {
         }
     }
     Ok(wanted)
+}
+
+/// Those that are isolated (`isolcpus=`), or all but 0.
+fn preferred(allowed: &[usize]) -> Vec<usize> {
+    let text = Root::new("/").text("/sys/devices/system/cpu/isolated").unwrap_or_default();
+    let isolated = preflight::parse_cpu_list(&text).unwrap_or_default();
+    let is_isolated: Vec<usize> = allowed.iter().copied().filter(|cpu| isolated.contains(cpu)).collect();
+    if is_isolated.is_empty() {
+        allowed.iter().copied().filter(|&cpu| cpu != 0).collect()
+    } else {
+        is_isolated
+    }
 }
 
 /// What the loops do on the host, then in each guest: the time is divided equally between the host's loops

@@ -90,12 +90,15 @@ pub(crate) fn thread_time_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Numbers of processors are below this.
+pub(crate) const PROCESSORS_MAX: usize = libc::CPU_SETSIZE as usize;
+
 /// Binds the calling thread to a processor.
 ///
 /// # Errors
 /// Those of `sched_setaffinity`; `EINVAL` when this process may not use it.
 pub(crate) fn set_affinity(processor: usize) -> io::Result<()> {
-    if processor >= libc::CPU_SETSIZE as usize {
+    if processor >= PROCESSORS_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     // SAFETY: an all-zero set is valid and empty; the processor is within it.
@@ -106,19 +109,6 @@ pub(crate) fn set_affinity(processor: usize) -> io::Result<()> {
     };
     // SAFETY: the kernel only reads `set`; 0 means the calling thread.
     checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) })
-}
-
-/// The processors that the calling thread may use, ascending.
-///
-/// # Errors
-/// Those of `sched_getaffinity`; `EINVAL` on a machine with more than 1024.
-pub(crate) fn affinity() -> io::Result<Vec<usize>> {
-    // SAFETY: an all-zero set is valid.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most the size of `set` to it; 0 means the calling thread.
-    checked(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) })?;
-    // SAFETY: each number is within the set.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
 }
 
 /// Has the kernel end this process by SIGXCPU when one of its real-time threads runs for so long without

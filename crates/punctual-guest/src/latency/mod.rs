@@ -38,6 +38,17 @@ pub struct Hooks<'h> {
     pub progress: &'h mut dyn FnMut(u32),
 }
 
+/// The processors that a thread of this process can be bound to, ascending: those of `isolcpus=` as well,
+/// which no thread has in its affinity until it asks for them.
+///
+/// # Errors
+/// A thread cannot be created.
+pub fn processors() -> Result<Vec<usize>, Error> {
+    let try_all = || (0..os::PROCESSORS_MAX).filter(|&cpu| os::set_affinity(cpu).is_ok()).collect();
+    let thread = std::thread::Builder::new().name("processors".into()).spawn(try_all);
+    thread.map_err(Error::Processors)?.join().map_err(|_| Error::Panicked)
+}
+
 /// Measures what the plan says: first all gaps, then all wake-ups.
 ///
 /// # Errors
@@ -46,7 +57,7 @@ pub fn run(plan: &Plan, hooks: &mut Hooks<'_>) -> Result<Report, Error> {
     plan.check()?;
     let mut plan = plan.clone();
     if plan.processors.is_empty() {
-        plan.processors = os::affinity().map_err(Error::Processors)?;
+        plan.processors = processors()?;
     }
     let before = os::limit_real_time(Some(WATCHDOG)).map_err(Error::Watchdog)?;
     let measured = phases(&plan, hooks);

@@ -16,7 +16,7 @@ const LENGTH_MAX_NS: u64 = 7 * 24 * 3_600 * 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The processors, each by a thread of its own; those that this process may use if empty.
+    /// The processors, each by a thread of its own; if empty, all that a thread can be bound to.
     pub processors: Vec<usize>,
     /// How long to spin, in ns; 0 for not at all.
     pub spin_ns: u64,

@@ -18,7 +18,7 @@ fn measure(plan: &Plan) -> Result<Report, Error> {
 
 #[test]
 fn both_loops_measure_in_the_fair_class() {
-    let last = *os::affinity().expect("known").last().expect("one");
+    let last = *processors().expect("known").last().expect("one");
     let report = measure(&plan(last)).expect("anybody may be fair");
     let kinds: Vec<Kind> = report.measured.iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [Kind::Wakeup, Kind::Noise, Kind::Hardware]);
@@ -36,7 +36,7 @@ fn both_loops_measure_in_the_fair_class() {
 #[test]
 fn a_stop_ends_it_and_is_reported() {
     let stop = AtomicBool::new(false);
-    let mut plan = plan(os::affinity().expect("known")[0]);
+    let mut plan = plan(processors().expect("known")[0]);
     (plan.spin_ns, plan.wakeup_ns) = (60_000_000_000, 60_000_000_000);
     let mut progress = |_| stop.store(true, Ordering::Relaxed);
     let began_ns = os::now_ns();
@@ -62,7 +62,7 @@ fn a_plan_that_cannot_be_measured_is_refused() {
 
 #[test]
 fn a_report_survives_json() {
-    let last = *os::affinity().expect("known").last().expect("one");
+    let last = *processors().expect("known").last().expect("one");
     let report = measure(&Plan { spin_ns: 0, wakeup_ns: 20_000_000, ..plan(last) }).expect("measured");
     let text = serde_json::to_string(&report).expect("JSON");
     assert_eq!(serde_json::from_str::<Report>(&text).expect("the same"), report);
@@ -90,7 +90,7 @@ fn a_runaway() {
 #[test]
 fn the_kernel_ends_a_real_time_thread_that_never_sleeps() {
     use std::os::unix::process::ExitStatusExt;
-    if !os::affinity().expect("known").contains(&1) {
+    if !processors().expect("known").contains(&1) {
         return eprintln!("skipped: there is no processor 1");
     }
     let mut program = std::process::Command::new(std::env::current_exe().expect("this program"));

@@ -36,7 +36,7 @@ use super::{exit, interrupt};
 /// explains the methods.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    punctual certify                                     30 s on all processors but 0 (as root)\n  \
+    punctual certify                                     30 s, with the default processors (as root)\n  \
     punctual certify --for 1h --load cpu,memory,net --limits limits.toml -o node1.json\n  \
     punctual certify --guest ssh:root@vm1 --processors 2-5 --report node1.html\n  \
     punctual certify --verify node1.json                 was it changed since?\n  \
@@ -49,8 +49,8 @@ pub(super) struct Args {
     /// How long to measure, for example 5min or 2h, guests included.
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = length)]
     time: Duration,
-    /// The processors to measure, for example 2-5,8: all but 0 if not given. Real-time threads run nowhere
-    /// else.
+    /// The processors to measure, for example 2-5,8; if not given, those that are isolated, or all but 0.
+    /// Real-time threads run nowhere else.
     #[arg(long, value_name = "LIST", value_parser = processors)]
     processors: Option<Processors>,
     /// The period of the timers.
