@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use punctual_guest::latency::{self, Counts, Hooks, Kind, Measured, Plan, Report};
+use punctual_guest::latency::{self, Counts, Hooks, Kind, Measured, Plan, Report, SLICES, WORST};
 use punctual_linux::os::{load, sched};
 use punctual_model::Histogram;
 use punctual_model::acceptance::Measure;
@@ -74,9 +74,22 @@ impl Drop for Elsewhere {
     }
 }
 
-/// The measurements of a guest that reported.
-pub(crate) fn guest(name: &str, report: &Report) -> Vec<Measurement> {
-    measurements(Some(name), report, &Answers::default(), &BTreeMap::new())
+/// The measurements of a guest that reported; `None` if its numbers, which may be made up, contradict each
+/// other or exceed what the plan permits.
+pub(crate) fn guest(name: &str, plan: &Plan, report: &Report) -> Option<Vec<Measurement>> {
+    let is_plausible = |one: &Measured| {
+        let longest_ns = 2 * (plan.spin_ns + plan.wakeup_ns) + 1_000_000_000;
+        one.slices.len() == SLICES
+            && one.worst.len() <= WORST
+            && one.watched_ns <= longest_ns
+            && one.slices.iter().all(|counts| histogram(counts).is_ok())
+    };
+    let mut places: Vec<(usize, u32)> =
+        report.measured.iter().map(|one| (one.processor, one.kind as u32)).collect();
+    places.sort_unstable();
+    let is_once = places.windows(2).all(|pair| pair[0] != pair[1]);
+    let is_report = is_once && report.measured.iter().all(is_plausible);
+    is_report.then(|| measurements(Some(name), report, &Answers::default(), &BTreeMap::new()))
 }
 
 fn measurements(
@@ -86,7 +99,8 @@ fn measurements(
     steal: &BTreeMap<usize, u64>,
 ) -> Vec<Measurement> {
     let one = |measured: &Measured| {
-        let slices: Vec<Histogram> = measured.slices.iter().map(histogram).collect();
+        let slices: Vec<Histogram> =
+            measured.slices.iter().map(|counts| histogram(counts).unwrap_or_default()).collect();
         let mut latencies = Histogram::new();
         slices.iter().for_each(|slice| latencies.merge(slice));
         Measurement {
@@ -115,9 +129,15 @@ fn worst(measured: &Measured, epoch_us: u64, answers: &Answers) -> Vec<Worst> {
     measured.worst.iter().map(one).collect()
 }
 
-/// Of counts that a guest may have made up: those that contradict themselves count as none.
-fn histogram(of: &Counts) -> Histogram {
-    Histogram::from_buckets(&of.buckets, (of.min_ns, of.max_ns), of.sum_ns).unwrap_or_default()
+/// Counts as a histogram.
+fn histogram(of: &Counts) -> Result<Histogram, String> {
+    let histogram = Histogram::from_buckets(&of.buckets, (of.min_ns, of.max_ns), of.sum_ns)?;
+    let is_within = of.buckets.iter().all(|(low_ns, _)| *low_ns <= of.max_ns);
+    if histogram.count() == of.count && is_within {
+        Ok(histogram)
+    } else {
+        Err("the counts contradict each other".into())
+    }
 }
 
 fn slice(of: &Histogram, counts: &Counts) -> Slice {
@@ -145,5 +165,54 @@ fn method(kind: Kind) -> &'static str {
         Kind::Wakeup => "absolute timer of a sleeping thread (cyclictest's loop)",
         Kind::Noise => "gaps seen by a spinning thread (oslat's loop)",
         Kind::Hardware => "gaps of a spinning thread less the time that the kernel did not charge it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            processors: Vec::new(),
+            spin_ns: 0,
+            burst_ns: 50_000_000,
+            wakeup_ns: 1_000_000_000,
+            interval_ns: 1_000_000,
+            priority: 0,
+        }
+    }
+
+    fn report() -> Report {
+        let counts = Counts { count: 2, min_ns: 10, max_ns: 30, sum_ns: 40, buckets: vec![(10, 1), (30, 1)] };
+        let measured = Measured {
+            processor: 0,
+            kind: Kind::Wakeup,
+            watched_ns: 1_000_000_000,
+            resolution_ns: 0,
+            skipped: 0,
+            slices: vec![counts; SLICES],
+            worst: Vec::new(),
+        };
+        Report { measured: vec![measured], stopped: false, locked: true, epoch_us: 0, kernel: String::new() }
+    }
+
+    #[test]
+    fn a_guest_that_contradicts_itself_is_no_measurement() {
+        let measured = guest("vm1", &plan(), &report()).expect("it fits");
+        assert_eq!((measured.len(), measured[0].latencies.count()), (1, 20));
+        let wrong: [fn(&mut Report); 6] = [
+            |report| report.measured[0].slices[3].count = 3,
+            |report| report.measured[0].slices[3].max_ns = 5,
+            |report| report.measured[0].slices[3].buckets[1].0 = 999,
+            |report| report.measured[0].watched_ns = u64::MAX,
+            |report| report.measured[0].slices.truncate(2),
+            |report| report.measured.push(report.measured[0].clone()),
+        ];
+        for (index, change) in wrong.into_iter().enumerate() {
+            let mut report = report();
+            change(&mut report);
+            assert!(guest("vm1", &plan(), &report).is_none(), "{index}");
+        }
     }
 }

@@ -118,7 +118,10 @@ pub fn run(plan: &Plan, talk: &mut Talk<'_>) -> Result<Certificate, CertifyError
     }
     for (guest, answer) in guests(plan, &inner, talk) {
         match answer {
-            Ok(report) => measurements.extend(measure::guest(&guest.name, &report)),
+            Ok(report) => match measure::guest(&guest.name, &inner, &report) {
+                Some(of_guest) => measurements.extend(of_guest),
+                None => missing.push(format!("guest {}: its report contradicts itself", guest.name)),
+            },
             Err(error) => missing.push(format!("guest {}: {error}", guest.name)),
         }
     }

@@ -7,7 +7,7 @@
 //! - *Passed*: every limit holds.
 //! - *Measured*: there is no limits file.
 
-use punctual_model::acceptance::{Limit, Limits, PlaceLimits, Statistic};
+use punctual_model::acceptance::{Limit, Limits, Measure, PlaceLimits, Statistic};
 
 use crate::certificate::{Check, Conduct, Measurement, Outcome, Place, Verdict};
 
@@ -50,6 +50,11 @@ pub fn judge(limits: Option<&Limits>, measurements: &[Measurement], conduct: &Co
     Verdict { outcome, missing, checks }
 }
 
+/// No gap is a result; no wake-up is none.
+fn is_measured(one: &Measurement) -> bool {
+    one.watched_ns > 0 && (one.measure != Measure::Wakeup || one.latencies.count() > 0)
+}
+
 /// What the limits ask of the test that it did not do.
 fn left_out(limits: &Limits, conduct: &Conduct) -> Vec<String> {
     let mut missing = Vec::new();
@@ -77,7 +82,7 @@ fn place(guest: Option<&str>, limits: &PlaceLimits, measurements: &[Measurement]
     let of = |&processor: &usize| {
         limits.of(processor).into_iter().map(move |Limit { measure, statistic: what, most }| {
             let place = Place { guest, processor, measure };
-            let measured = measurements.iter().find(|one| one.place() == place && one.watched_ns > 0);
+            let measured = measurements.iter().find(|one| one.place() == place && is_measured(one));
             let found = measured.map(|measured| statistic(measured, what));
             Check { guest: guest.map(str::to_owned), processor, measure, statistic: what, most, found }
         })
@@ -90,7 +95,6 @@ mod tests {
     use super::*;
     use crate::made_up::{conduct, measurement};
     use proptest::prelude::*;
-    use punctual_model::acceptance::Measure;
 
     fn limits(statistic: Statistic, most: u64) -> Limits {
         let every = vec![Limit { measure: Measure::Wakeup, statistic, most }];
@@ -127,6 +131,8 @@ mod tests {
         assert_eq!(verdict.missing, missing);
         let verdict = judge(Some(&wanted), &wakeups(&[9_000]), &conduct());
         assert_eq!(verdict.outcome, Outcome::Failed);
+        let none = judge(Some(&limits(Statistic::Max, 5)), &wakeups(&[]), &conduct());
+        assert_eq!(none.outcome, Outcome::Incomplete, "no wake-up is no proof");
         let stopped = Conduct { stopped: true, ..conduct() };
         assert_eq!(judge(None, &wakeups(&[1]), &stopped).outcome, Outcome::Incomplete);
         assert_eq!(judge(None, &wakeups(&[1]), &conduct()).outcome, Outcome::Measured);
