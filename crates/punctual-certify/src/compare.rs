@@ -8,6 +8,9 @@
 //! median over the parts grew by more than the tolerance. The first asks whether it can be chance, the second
 //! whether it matters. Nothing is assumed about how latencies are distributed.
 //!
+//! Ten parts of one test do not show how tests differ from each other. So there may be several baselines:
+//! then a statistic is worse only if it is worse than each of them ([`compare_all`]).
+//!
 //! A single outlier is no difference by this rule, however large: the greatest of two equal tests is in the
 //! later one half of the time. What must never happen is a matter of limits.
 
@@ -124,6 +127,47 @@ pub fn compare(before: &Certificate, after: &Certificate, tolerance_percent: u64
     }
     let differences = differences(before, after);
     Comparison { format: "punctual-certificate-comparison", version: 1, rows, differences, warnings }
+}
+
+/// Compares a certificate with several earlier ones. A statistic is worse, or better, if it is so compared
+/// with each of them; the row is that of the nearest one. `None` without an earlier one.
+pub fn compare_all(
+    before: &[Certificate],
+    after: &Certificate,
+    tolerance_percent: u64,
+) -> Option<Comparison> {
+    let mut all = before.iter().map(|one| compare(one, after, tolerance_percent));
+    let mut merged = all.next()?;
+    for other in all {
+        for row in other.rows {
+            let is_same = |there: &&mut Row| {
+                let place = |row: &Row| (row.guest.clone(), row.processor, row.measure, row.statistic);
+                place(there) == place(&row)
+            };
+            match merged.rows.iter_mut().find(is_same) {
+                Some(there) => *there = nearest(there.clone(), row),
+                None => merged.rows.push(row),
+            }
+        }
+        let is_new = |one: &Difference| !merged.differences.iter().any(|there| there.name == one.name);
+        merged.differences.extend(other.differences.into_iter().filter(is_new).collect::<Vec<_>>());
+        let is_new = |one: &String| !merged.warnings.contains(one);
+        merged.warnings.extend(other.warnings.into_iter().filter(is_new).collect::<Vec<_>>());
+    }
+    Some(merged)
+}
+
+/// The row of two that says less.
+fn nearest(one: Row, other: Row) -> Row {
+    match (one.change, other.change) {
+        (Change::Same, _) => one,
+        (_, Change::Same) => other,
+        (Change::Worse, Change::Worse) if other.before > one.before => other,
+        (Change::Better, Change::Better) if other.before < one.before => other,
+        (before, after) if before == after => one,
+        // Worse than one, better than another.
+        _ => Row { change: Change::Same, ..one },
+    }
 }
 
 /// What was done differently.
@@ -304,6 +348,22 @@ mod tests {
         let little = measured(&latencies(23_000, 2));
         assert!(compare(&before, &little, 0).is_worse());
         assert!(!compare(&before, &little, 50).is_worse());
+    }
+
+    #[test]
+    fn with_several_baselines_only_what_is_worse_than_each_is_worse() {
+        let [quick, slow] = [20_000, 40_000].map(|base| measured(&latencies(base, 1)));
+        let [middle, slower] = [30_000, 60_000].map(|base| measured(&latencies(base, 2)));
+        let both = [quick, slow];
+        let change = |after: &Certificate| {
+            let comparison = compare_all(&both, after, TOLERANCE_PERCENT).expect("two baselines");
+            comparison.rows.iter().map(|row| row.change).collect::<Vec<_>>()
+        };
+        assert_eq!(change(&middle), [Change::Same; 3]);
+        assert_eq!(change(&slower), [Change::Worse; 3]);
+        let nearest = compare_all(&both, &slower, TOLERANCE_PERCENT).expect("two baselines");
+        assert!(nearest.rows.iter().all(|row| row.before >= 40_000), "{nearest:#?}");
+        assert!(compare_all(&[], &slower, TOLERANCE_PERCENT).is_none());
     }
 
     #[test]

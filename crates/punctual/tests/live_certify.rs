@@ -151,7 +151,15 @@ fn a_host_that_is_made_worse_fails_with_the_thread_named_and_is_worse_than_its_b
         let who = worst["causes"][0]["who"].as_str().unwrap_or_default();
         assert!(who.contains("(fifo hog) (SCHED_FIFO 90, thread "), "{worst:#}");
     }
-    // Compared afterwards, the two say the same.
+    // Compared afterwards, the two say the same, and so does a directory with the first.
+    let directory = desk.path("baselines");
+    std::fs::create_dir(&directory).expect("made");
+    let directory = directory.display().to_string();
+    let empty = certify(&["--baseline", &directory, &after.display().to_string()]);
+    assert_eq!(status(&empty), 2, "{empty:?}");
+    std::fs::copy(&before, desk.path("baselines/1.json")).expect("copied");
+    assert_eq!(status(&certify(&["--baseline", &directory, &before])), 0, "the same certificate");
+    assert_eq!(status(&certify(&["--baseline", &directory, &after.display().to_string()])), 1);
     let again = certify(&["--baseline", &before, &after.display().to_string(), "--json"]);
     let comparison: Value = serde_json::from_slice(&again.stdout).expect("JSON");
     let is_worse = |row: &Value| row["statistic"] == "max" && row["change"] == "worse";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use punctual_certify::certificate::Outcome;
-use punctual_certify::compare::{Change, Comparison, Row, TOLERANCE_PERCENT, compare};
+use punctual_certify::compare::{Change, Comparison, Row, TOLERANCE_PERCENT, compare_all};
 use punctual_certify::verdict::statistic;
 use punctual_certify::{Certificate, Guest, Plan, Talk, load, page};
 use punctual_linux::preflight;
@@ -86,9 +86,10 @@ pub(super) struct Args {
     /// Do not watch who has the measured processors.
     #[arg(long)]
     no_causes: bool,
-    /// Compare with this earlier certificate.
+    /// Compare with this earlier certificate, or with all of a directory. With several, only what is worse
+    /// than each of them is worse.
     #[arg(long, value_name = "OLD.json")]
-    baseline: Option<PathBuf>,
+    baseline: Vec<PathBuf>,
     /// With --baseline: a growth by less does not matter, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = TOLERANCE_PERCENT, requires = "baseline")]
     tolerance: u64,
@@ -139,20 +140,21 @@ fn length(text: &str) -> Result<Duration, String> {
 /// Runs `punctual certify`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
-    let inputs: Vec<PathBuf> =
-        [&args.file, &args.limits, &args.baseline].into_iter().filter_map(Clone::clone).collect();
+    let baselines = certificates(&args.baseline)?;
+    let others = [&args.file, &args.limits].into_iter().filter_map(Clone::clone);
+    let inputs: Vec<PathBuf> = others.chain(baselines.iter().cloned()).collect();
     keep_inputs(&inputs, &[&args.output, &args.report])?;
     if let Some(path) = &args.verify {
         return verify(path, ui);
     }
     // A wrong file is reported before the time is spent.
-    let baseline = args.baseline.as_deref().map(read).transpose()?;
+    let baselines: Vec<Certificate> = baselines.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let certificate = match &args.file {
         Some(file) => read(file)?,
         None => measure(args, ui)?,
     };
     write(args, &certificate)?;
-    let comparison = baseline.as_ref().map(|before| compare(before, &certificate, args.tolerance));
+    let comparison = compare_all(&baselines, &certificate, args.tolerance);
     match (&comparison, args.json) {
         (Some(comparison), true) => ui.print_json(comparison)?,
         (None, true) => ui.print(certificate.to_json())?,
@@ -171,6 +173,27 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Outcome::Incomplete => exit::INCOMPLETE,
         Outcome::Passed | Outcome::Measured => exit::OK,
     })
+}
+
+/// The files that paths name; of a directory all whose names end in `.json`, by name.
+fn certificates(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let unreadable = |error| Error::usage(format!("cannot read {}: {error}", path.display()));
+        let entries = path.read_dir().map_err(unreadable)?;
+        let mut inside: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        inside.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        if inside.is_empty() {
+            return Err(Error::usage(format!("{} has no certificate (*.json)", path.display())));
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
 }
 
 fn read(path: &Path) -> Result<Certificate, Error> {
