@@ -12,8 +12,8 @@ use crate::names;
 use crate::observe::{Event, Observer};
 
 impl<O: Observer> Machine<'_, O> {
-    /// Nothing happens in the machine before `next`: goes on to then, or to the events of the host that are due
-    /// before and lets these happen. False: the run is over.
+    /// Nothing happens in the machine before `next`: goes on to then, or to the events of the host that are
+    /// due before, and lets these happen. False: the run is over.
     ///
     /// # Errors
     /// A policy refuses a unit's parameters.

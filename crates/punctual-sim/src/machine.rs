@@ -149,8 +149,8 @@ indexes!(UnitIx, Unit);
 pub(crate) struct Changes {
     /// The next one happens then.
     pub(crate) at: Instant,
-    /// The first instant at which the machine cannot simply go on: that of the next one, or the first after the
-    /// end.
+    /// The first instant at which the machine cannot simply go on: that of the next one, or the first after
+    /// the end.
     pub(crate) pause: Instant,
     /// Its index.
     pub(crate) next: usize,
