@@ -1,6 +1,6 @@
 //! Where packets of a less urgent card or VM come before an urgent one's, whatever the priorities of threads.
 
-use punctual_linux::os::net::DEVICES;
+use punctual_linux::os::net::{DEVICES, RTNET_PRIO};
 
 use super::check::Check;
 use super::cpus::Cpus;
@@ -20,7 +20,8 @@ pub(super) const CHECKS: &[Check] = &[
                  CONFIG_PREEMPT_RT_NEEDS_BH_LOCK",
         judged: "/sys/kernel/realtime or /proc/version, /proc/sys/kernel/osrelease and, from 6.18, the \
                  kernel's configuration: ok without PREEMPT_RT or without the lock. With it a note, and a \
-                 warning beside real-time threads of programs.",
+                 warning beside real-time threads of programs; with /proc/sys/net/core/rtnet_prio, of those \
+                 below this priority.",
         examine: softirq_lock,
     },
     Check {
@@ -71,8 +72,18 @@ fn softirq_lock(machine: &Machine) -> Result<Outcome, ReadError> {
             return Ok(Outcome::ok("this kernel has none").readings(readings));
         }
     }
-    let what = "threads wait for the holder of their processor's softirq lock";
-    let programs = machine.real_time_programs_on_pool()?;
+    let mut what = "threads wait for the holder of their processor's softirq lock".to_owned();
+    let mut programs = machine.real_time_programs_on_pool()?;
+    match machine.root.number(RTNET_PRIO) {
+        Ok(0) => {}
+        Ok(least) => {
+            readings.push(machine.root.reading(RTNET_PRIO)?);
+            programs.retain(|thread| i64::from(thread.stat.rt_priority) < least);
+            what = format!("threads of priorities below {least} wait for the holder of one softirq lock");
+        }
+        Err(error) if error.is_absent() => {}
+        Err(error) => return Err(error),
+    }
     let outcome = if programs.is_empty() {
         Outcome::note(what)
     } else {

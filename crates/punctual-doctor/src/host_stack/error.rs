@@ -54,12 +54,16 @@ pub enum Error {
         /// As many of them as it has queues.
         enough: Cpus,
     },
-    /// No stock kernel has a second softirq lock.
+    /// The kernel has no second softirq lock.
     #[error(
-        "method `partitioned` needs a patched kernel (rt-stack s.4.1)\n  expected a method that a stock \
-         kernel has: vanilla, threaded, exclusive, threaded-napi or threaded-napi-unlocked"
+        "method `partitioned` needs a kernel with two softirq locks, and this one has no {path}\n  expected \
+         Linux 6.12 with the patch that kernel/README.md describes, or a method of a stock kernel: vanilla, \
+         threaded, exclusive, threaded-napi or threaded-napi-unlocked"
     )]
-    Partitioned,
+    NoPartition {
+        /// The switch.
+        path: &'static str,
+    },
     /// Interrupts are handled in threads, and the method says otherwise.
     #[error(
         "{device}: this kernel handles interrupts in threads, method `{method}` has none\n  expected \

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::doctor::{Cpus, ReadError, Root};
 pub use error::Error;
 use interrupts::Interrupt;
-use punctual_linux::os::net::DEVICES;
+use punctual_linux::os::net::{DEVICES, RTNET_PRIO};
 use punctual_linux::os::proc;
 use punctual_linux::os::sched::Attributes;
 
@@ -57,12 +57,15 @@ pub struct CardPlan {
 /// # Errors
 /// The machine has not what the host file names, or its kernel cannot do the method.
 pub fn plan(stack: &HostStack, root: &Root) -> Result<Vec<CardPlan>, Error> {
-    if stack.method == Method::Partitioned {
-        return Err(Error::Partitioned);
-    }
     let devices = root.names(DEVICES)?;
     let machine = Machine { stack, root, devices, online: online(root)? };
-    stack.cards.iter().map(|card| machine.card(card)).collect()
+    let partition = machine.partition()?;
+    let mut plans = stack.cards.iter().map(|card| machine.card(card)).collect::<Result<Vec<_>, _>>()?;
+    // One switch for the whole machine, which the first card's plan shows.
+    if let Some(first) = plans.first_mut() {
+        first.writes.extend(partition);
+    }
+    Ok(plans)
 }
 
 fn online(root: &Root) -> Result<Cpus, ReadError> {
@@ -79,6 +82,19 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
+    /// The switch of the second softirq lock.
+    fn partition(&self) -> Result<Option<Write>, Error> {
+        let is_partitioned = self.stack.method == Method::Partitioned;
+        let wanted = if is_partitioned { self.stack.rtnet_prio.0 } else { 0 }.to_string();
+        match self.root.text(RTNET_PRIO) {
+            Ok(now) if now == wanted => Ok(None),
+            Ok(_) => Ok(Some(Write { path: RTNET_PRIO.into(), value: wanted })),
+            Err(error) if error.is_absent() && !is_partitioned => Ok(None),
+            Err(error) if error.is_absent() => Err(Error::NoPartition { path: RTNET_PRIO }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn card(&self, card: &Card) -> Result<CardPlan, Error> {
         let device = card.device.as_str();
         if !self.devices.iter().any(|known| known == device) {
@@ -140,7 +156,9 @@ impl Machine<'_> {
         }
         match self.stack.method {
             Method::Vanilla if with_thread > 0 => Err(Error::HasThreads { device, method }),
-            Method::Threaded | Method::Exclusive if with_thread == 0 && !irqs.is_empty() => {
+            Method::Threaded | Method::Exclusive | Method::Partitioned
+                if with_thread == 0 && !irqs.is_empty() =>
+            {
                 Err(Error::NoThreads { device, method })
             }
             _ => Ok(()),

@@ -105,6 +105,26 @@ fn threaded_napi_is_switched_on_and_exclusive_keeps_cards_apart() {
 }
 
 #[test]
+fn a_kernel_with_two_softirq_locks_is_told_the_least_urgent_priority() {
+    let root = machine();
+    set(root.path(), "proc/sys/net/core/rtnet_prio", "0\n");
+    let switch = |changes: &[&str]| {
+        let plan = plan_of(root.path(), changes).expect("a plan");
+        let all: Vec<String> = plan.iter().flat_map(writes).collect();
+        all.into_iter().filter(|write| write.contains("rtnet_prio")).collect::<Vec<_>>()
+    };
+    let partitioned = ["host_stack.method=partitioned", "host_stack.rtnet_prio=48"];
+    assert_eq!(switch(&partitioned), ["/proc/sys/net/core/rtnet_prio 48"]);
+    assert!(switch(&["host_stack.method=threaded"]).is_empty());
+    set(root.path(), "proc/sys/net/core/rtnet_prio", "48\n");
+    assert!(switch(&partitioned).is_empty());
+    assert_eq!(switch(&["host_stack.method=threaded"]), ["/proc/sys/net/core/rtnet_prio 0"]);
+    set(root.path(), "sys/kernel/realtime", "0\n");
+    let error = plan_of(root.path(), &partitioned).expect_err("no threads").to_string();
+    assert!(error.contains("method `partitioned` needs them"), "{error}");
+}
+
+#[test]
 fn what_the_machine_lacks_is_named_before_anything_is_changed() {
     let root = machine();
     let says = |changes: &[&str]| plan_of(root.path(), changes).expect_err("it lacks that").to_string();
@@ -112,7 +132,9 @@ fn what_the_machine_lacks_is_named_before_anything_is_changed() {
     assert!(device.contains("no network device `eth11`, did you mean `eth1`?"), "{device}");
     let queues = says(&["host_stack.card.lan.processors=[0, 1]"]);
     assert!(queues.contains("eth1 has 1 receive queues for processors 0-1"), "{queues}");
-    assert!(says(&["host_stack.method=partitioned"]).contains("patched kernel"));
+    let partition = says(&["host_stack.method=partitioned"]);
+    assert!(partition.contains("this one has no /proc/sys/net/core/rtnet_prio"), "{partition}");
+    assert!(partition.contains("kernel/README.md"), "{partition}");
     assert!(says(&["host_stack.method=vanilla"]).contains("handles interrupts in threads"));
     set(root.path(), "sys/kernel/realtime", "0\n");
     assert!(says(&[]).contains("eth0: this kernel handles its interrupts without threads"));

@@ -9,11 +9,12 @@ use punctual_linux::os::net::DEVICES;
 
 /// Below these are the parameters of the kernel that a run changes: the real-time limit, and what the
 /// doctor's checks propose.
-const PARAMETERS: [&str; 9] = [
+const PARAMETERS: [&str; 10] = [
     "/proc/irq",
     "/proc/sys/kernel/numa_balancing",
     "/proc/sys/kernel/sched_rt_runtime_us",
     "/proc/sys/kernel/watchdog_cpumask",
+    "/proc/sys/net/core/rtnet_prio",
     "/sys/devices/system/cpu",
     "/sys/devices/virtual/workqueue",
     "/sys/kernel/debug/sched",
@@ -95,6 +96,7 @@ mod tests {
     fn only_parameters_that_runs_change_are_written() {
         for path in [
             "/proc/sys/kernel/sched_rt_runtime_us",
+            "/proc/sys/net/core/rtnet_prio",
             "/proc/irq/7/smp_affinity_list",
             "/sys/class/net/eth0/threaded",
             "/sys/class/net/eth0/queues/rx-0/rps_cpus",
@@ -106,6 +108,7 @@ mod tests {
             "/etc/shadow",
             "/proc/sys/kernel/core_pattern",
             "/proc/sys/kernel/modprobe",
+            "/proc/sys/net/core/bpf_jit_enable",
             "/sys/kernel/uevent_helper",
             "/proc/irq/../sys/kernel/core_pattern",
             "proc/irq/7/smp_affinity_list",

@@ -16,6 +16,9 @@ pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Tag};
 
 /// The directory of this network namespace's devices (Linux `Documentation/ABI/testing/sysfs-class-net`).
 pub const DEVICES: &str = "/sys/class/net";
+/// The least priority of threads that serve network devices under the second softirq lock of a kernel with
+/// the patch of `kernel/`; 0: no thread does.
+pub const RTNET_PRIO: &str = "/proc/sys/net/core/rtnet_prio";
 
 /// Checksums and segments that a TAP takes and gives (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`,
 /// `TUN_F_TSO_ECN`).

@@ -85,6 +85,13 @@ fn the_softirq_lock_is_that_of_preempt_rt_until_a_kernel_does_without() {
     let says =
         "warning: threads wait for the holder of their processor's softirq lock, also for CPU 0/KVM (47)";
     assert_eq!(old.says("softirq-lock"), says);
+    let switch = "/proc/sys/net/core/rtnet_prio";
+    let partitioned = "threads of priorities below 47 wait for the holder of one softirq lock";
+    let old = old.with(&[(switch, "47\n")]);
+    assert_eq!(old.says("softirq-lock"), format!("note: {partitioned}"));
+    let old = old.with(&[(switch, "48\n")]);
+    assert!(old.says("softirq-lock").ends_with("also for CPU 0/KVM (47)"), "{}", old.says("softirq-lock"));
+    assert_eq!(old.with(&[(switch, "0\n")]).says("softirq-lock"), says);
     let new = |option: &str| real_time("6.18.2").with(&[("/boot/config-6.18.2", option)]);
     assert_eq!(new("CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y\n").severity("softirq-lock"), Severity::Note);
     let without = new("# CONFIG_PREEMPT_RT_NEEDS_BH_LOCK is not set\n");
