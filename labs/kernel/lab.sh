@@ -1,38 +1,53 @@
 #!/usr/bin/env bash
 # Commands and live tests under Debian's newest kernels, in QEMU, above this machine's files.
 #
-# usage: labs/lab kernel run [--kernel cloud|rt] COMMAND [ARGUMENT...]
+# usage: labs/lab kernel run [--kernel cloud|rt|FILE] COMMAND [ARGUMENT...]
 #        labs/lab kernel tests [cloud|rt]
 # example: labs/lab kernel run --kernel rt target/debug/punctual doctor
 #   run      one command; its status is the lab's, 124 when time was up
 #   tests    the live tests of crates/punctual, under both kernels or one of them; takes minutes
 #
 # cloud (the default) has real KVM, nested in the translated processor; rt has PREEMPT_RT and no KVM. Both
-# have cgroup version 2 alone. The machine sees this machine's files read-only; what the command writes is
+# have cgroup version 2 alone. FILE is a kernel with virtiofs and overlayfs built in, such as kernel/build.sh
+# builds. The machine sees this machine's files read-only; what the command writes is
 # lost with it. QEMU translates the processor, and an instruction takes about 20 times as long, so times say
 # nothing about a real machine.
 # environment: SUITE (Debian suite of the kernel: forky), PROCESSORS (2), MEMORY_MIB (2048), TIMEOUT_S (600;
-#   900 for each program of tests), MODULES (further ones to load), DEVICES (further arguments of QEMU)
+#   900 for each program of tests), MODULES (further ones to load), DEVICES (further arguments of QEMU),
+#   ACCELERATOR (tcg,thread=multi), APPEND (further parameters of the kernel)
 # shellcheck source=labs/lib.sh
 . "$(dirname "$0")/../lib.sh"
 lab=$PWD/target/lab
 # shellcheck source=labs/debian.sh
 . labs/debian.sh
 
-# Downloads a kernel, into $files, and fills $guest with what boots it and runs COMMAND.
-prepare() {
+# Downloads a kernel, into $files, and copies its modules for the machine.
+stock_files() {
+    need apt-get dpkg xz modinfo
     if [ ! -d "$files" ]; then
         echo "kernel: fetching Debian $suite's kernel ($flavour) ..." >&2
         fetch_kernel "$suite" "$files" "$flavour" busybox-static linux-base ||
             skip "the kernel of Debian $suite cannot be fetched here"
     fi
-    kernel=$files guest=$scratch/root
-    mkdir -p "$guest"/{bin,proc,sys,dev,modules,lower,upper,root}
+    kernel=$files
+    image=$(find "$files" -name 'vmlinuz*' -type f | head -1)
     find "$files" -path '*bin/busybox' -type f -exec cp {} "$guest/bin/busybox" \;
-    : >"$guest/modules/order"
     # shellcheck disable=SC2086  # One word for each module.
     modules virtio_pci virtiofs overlay ${MODULES:-}
     [ "$flavour" != cloud ] || modules kvm_amd vhost_net tun bridge
+}
+
+# Fills $guest with what boots the kernel and runs COMMAND.
+prepare() {
+    guest=$scratch/root
+    mkdir -p "$guest"/{bin,proc,sys,dev,modules,lower,upper,root}
+    : >"$guest/modules/order"
+    if [ -n "$image" ]; then
+        need busybox
+        cp "$(command -v busybox)" "$guest/bin/busybox"
+    else
+        stock_files
+    fi
     {
         # What tests are told by the environment holds there too.
         export -p | grep -E '^declare -x (PUNCTUAL|RUST)_' || true
@@ -53,23 +68,27 @@ boot_once() {
     wait_for_process $! "$console.files" test -S "$scratch/files"
     # The machine takes interrupts of its files on processor 0, as one line and not as messages, which the
     # kernel would spread: processes that end would wait for the processor on which live tests spin.
-    boot="console=ttyS0 panic=-1 quiet tsc=reliable irqaffinity=0"
+    boot="console=ttyS0 panic=-1 quiet tsc=reliable irqaffinity=0 ${APPEND:-}"
     timeout "${TIMEOUT_S:-600}" qemu-system-x86_64 \
-        -machine q35,memory-backend=memory -accel tcg,thread=multi \
+        -machine q35,memory-backend=memory -accel "${ACCELERATOR:-tcg,thread=multi}" \
         -object "memory-backend-memfd,id=memory,size=$memory,share=on" -m "$memory" \
         -cpu EPYC-Rome,+svm,+npt -smp "${PROCESSORS:-2}" \
         -pidfile "$lab/pid-$flavour" \
         -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
-        -kernel "$(find "$files" -name 'vmlinuz*' -type f | head -1)" -initrd "$scratch/initrd" \
+        -kernel "$image" -initrd "$scratch/initrd" \
         -append "$boot" -chardev "socket,id=files,path=$scratch/files" \
         -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 "${devices[@]}" \
         </dev/null 2>"$console.qemu" | sed -u 's/\r$//' | tee "$console" |
         sed -u '/^lab-/d; /SeaBIOS\|Booting from\|reboot: Power down/d' || return "${PIPESTATUS[0]}"
 }
 
-# run FLAVOUR COMMAND...
+# run FLAVOUR|FILE COMMAND...
 run() {
-    local flavour=$1 files=$lab/$suite-$1 console=$lab/console-$1 kernel guest attempt code status
+    local flavour=$1 image='' files console kernel guest attempt code status
+    if [ -f "$1" ]; then
+        image=$1 flavour=$(basename "$(dirname "$1")")
+    fi
+    files=$lab/$suite-$flavour console=$lab/console-$flavour
     shift
     prepare "$@"
     # A kernel that patches its own code while it boots sometimes dies of it on translated processors (an int3
@@ -127,7 +146,7 @@ tests() {
 suite=${SUITE:-forky}
 virtiofsd=$(command -v /usr/libexec/virtiofsd /usr/lib/qemu/virtiofsd | head -1) ||
     skip "virtiofsd is missing (Debian 12: qemu-system-common): it gives another kernel these files"
-need qemu-system-x86_64 apt-get dpkg cpio xz modinfo
+need qemu-system-x86_64 cpio
 mkdir -p "$lab"
 flavour=cloud
 case ${1:-} in
@@ -145,7 +164,7 @@ case ${1:-} in
         case $flavour:$# in
             *:0) usage ;;
             cloud:* | rt:*) run "$flavour" "$@" ;;
-            *) usage ;;
+            *) if [ -f "$flavour" ]; then run "$flavour" "$@"; else usage; fi ;;
         esac
         ;;
     *) usage ;;
