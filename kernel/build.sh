@@ -5,7 +5,7 @@
 # usage: kernel/build.sh DIRECTORY rt|vanilla|check...
 #   rt       DIRECTORY/rt/bzImage: PREEMPT_RT and NET_RT_SOFTIRQ, with a small configuration for QEMU
 #   vanilla  DIRECTORY/vanilla/bzImage: the same without PREEMPT_RT, where the patch has no effect
-#   check    only applies the patch and compiles the files that it changes, for rt
+#   check    only applies the patch and compiles the files that it changes, as for rt, with netconsole
 # environment: JOBS (2)
 # exit: 0 built; 1 it could not be; 77 skipped, because something is missing, which it names
 #
@@ -61,6 +61,7 @@ configure() {
     local off=(IPV6 BPF_SYSCALL NETFILTER XFRM WIRELESS WLAN RANDOMIZE_BASE)
     case $1 in
         rt) options+=(PREEMPT_RT NET_RT_SOFTIRQ) ;;
+        check) options+=(PREEMPT_RT NET_RT_SOFTIRQ NETCONSOLE) ;;
         vanilla) options+=(PREEMPT_VOLUNTARY) ;;
     esac
     make -s O="$build" tinyconfig
@@ -68,7 +69,7 @@ configure() {
     ./scripts/config --file "$build/.config" --set-val NR_CPUS 4 \
         $(printf -- '-e %s ' "${options[@]}") $(printf -- '-d %s ' "${off[@]}")
     make -s O="$build" olddefconfig
-    [ "$1" != rt ] || grep -q '^CONFIG_NET_RT_SOFTIRQ=y' "$build/.config" ||
+    [ "$1" = vanilla ] || grep -q '^CONFIG_NET_RT_SOFTIRQ=y' "$build/.config" ||
         { echo "the configuration excludes NET_RT_SOFTIRQ"; exit 1; }
 }
 
@@ -83,9 +84,9 @@ for what; do
             echo "$directory/$what/bzImage"
             ;;
         check)
-            configure rt
+            configure check
             mapfile -t objects < <(sed -n 's|^linux-source-6.12/\(.*\)\.c$|\1.o|p' .changed)
-            nice make -s -j"${JOBS:-2}" O="$directory/rt" "${objects[@]}"
+            nice make -s -j"${JOBS:-2}" O="$directory/check" "${objects[@]}"
             echo "the patch applies, and its files compile"
             ;;
         *) echo "build.sh: $what: expected rt, vanilla or check" >&2; exit 2 ;;

@@ -12,7 +12,9 @@ command -v shellcheck >/dev/null || { echo "check-labs: skipped: shellcheck is m
 unshare --net --mount true 2>/dev/null || { echo "check-labs: skipped: namespaces need root"; exit 77; }
 
 # SC2317: functions that a word of the command line calls.
-shellcheck --external-sources --exclude=SC2317 labs/*.sh labs/*/*.sh scripts/*.sh .ci/run
+shellcheck --external-sources --exclude=SC2317 labs/*.sh labs/*/*.sh scripts/*.sh kernel/*.sh .ci/run
+# Whether the patches apply and compile is left to `labs/lab host-stack kernels`: the source is 150 MB.
+git apply --numstat kernel/*.patch >/dev/null
 
 work=$(mktemp -d)
 orphans() {
