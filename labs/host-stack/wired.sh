@@ -87,5 +87,7 @@ for run in $(seq "$runs"); do
         wait "$host_stack"
     done
 done
-echo "restored $(cat /proc/sys/net/core/rtnet_prio 2>/dev/null || echo none)"
+# The command has put back what it changed.
+switch=/proc/sys/net/core/rtnet_prio
+[ ! -e $switch ] || [ "$(cat $switch)" = 0 ] || { echo "rtnet_prio is not restored" && exit 1; }
 ! dmesg | grep -E 'WARNING|BUG|Call Trace|Dead loop|huh, entered|local softirq work is pending'
