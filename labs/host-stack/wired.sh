@@ -70,24 +70,40 @@ measure_traced() (
 )
 
 [ "$runs" != trace ] || { traced=yes && runs=1; }
+# Starts the command, $host_stack, and waits until it has changed everything; false if it refuses.
+apply() {
+    /tmp/punctual host-stack labs/host-stack/wire.toml --set "host_stack.method=$1" >/tmp/log 2>&1 &
+    host_stack=$!
+    until grep -q 'Inversions that remain' /tmp/log; do
+        kill -0 "$host_stack" 2>/dev/null || { echo "refused $1: $(tail -1 /tmp/log)" && return 1; }
+        sleep 0.2
+    done
+}
+
 for run in $(seq "$runs"); do
     for method; do
-        /tmp/punctual host-stack labs/host-stack/wire.toml --set "host_stack.method=$method" >/tmp/log 2>&1 &
-        host_stack=$!
-        until grep -q 'Inversions that remain' /tmp/log || ! kill -0 "$host_stack" 2>/dev/null; do
-            sleep 0.2
-        done
-        if ! kill -0 "$host_stack" 2>/dev/null; then
-            echo "refused $method: $(tail -1 /tmp/log)"
-            continue
-        fi
+        apply "$method" || continue
         [ "$run" != 1 ] || sed 's/^/log /' /tmp/log
         if [ -n "${traced:-}" ]; then measure_traced "$method"; else measure "$run" "$method"; fi
         kill -INT "$host_stack"
         wait "$host_stack"
     done
 done
-# The command has put back what it changed.
+# The command has put back what it changed, and its guardian does if the command is killed.
+restored() {
+    for _ in $(seq 50); do
+        [ "$(cat $switch)" != 0 ] || return 0
+        sleep 0.2
+    done
+    echo "rtnet_prio is not restored after $1"
+    exit 1
+}
 switch=/proc/sys/net/core/rtnet_prio
-[ ! -e $switch ] || [ "$(cat $switch)" = 0 ] || { echo "rtnet_prio is not restored" && exit 1; }
+if [ -e $switch ]; then
+    restored "Ctrl-C"
+    apply partitioned
+    [ "$(cat $switch)" = 47 ]
+    kill -KILL "$host_stack"
+    restored SIGKILL
+fi
 ! dmesg | grep -E 'WARNING|BUG|Call Trace|Dead loop|huh, entered|local softirq work is pending'
