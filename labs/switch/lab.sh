@@ -15,6 +15,9 @@
 #             between packet sockets of two veth pairs, in turn with the switch: between interface uplinks on
 #             veth pairs, and under its own load generator
 #   measure-ovs [ROUNDS]  no guest: the load generator on the switch, and on Open vSwitch with DPDK, in turn
+#   instructions [--parts] [LOAD...]  instructions of a plane for each packet, counted by valgrind: one flow,
+#             one flow beside 248 idle ports, sixteen flows, and urgent frames beside two floods (LOAD: one,
+#             one-of-250, sixteen, mixed); with --parts what each part of the code takes under RTCA 1
 #
 # Kernel and programs are Debian packages, unpacked and never installed. All interfaces are in a network
 # namespace of this lab's own. The processors of guests are translated: their times are not those of KVM. With
@@ -39,6 +42,13 @@ measure=${MEASURE:-target/release/examples/measure}
 mode=${1:-}
 case $mode in
     programs | libvirt | restarts | measure-guests | measure-host | measure-ovs) ;;
+    instructions)
+        need cargo valgrind addr2line python3
+        [ -n "${MEASURE:-}" ] || cargo build --quiet --locked --release -p punctual-switch \
+            --features testing,rustix/use-libc-auxv --example measure
+        python3 labs/switch/instructions.py "$measure" "${@:2}"
+        exit
+        ;;
     *) usage ;;
 esac
 

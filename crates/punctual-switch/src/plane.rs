@@ -54,6 +54,8 @@ use crate::limits::PORTS_MAX;
 use crate::mailbox::{Command, Mailbox};
 use crate::port_queue::PortQueue;
 use crate::ring::RxRing;
+#[cfg(feature = "testing")]
+use crate::ring::TxRing;
 use crate::shared::Shared;
 use crate::stats::{PlaneStats, PortStats};
 use crate::sys::{faults, processor_time, timespec};
@@ -143,6 +145,18 @@ pub(crate) trait RunPlane: Send {
 
     /// As [`RunPlane::run`], and reads the clock between the steps.
     fn run_timed(self: Box<Self>, published: &PublishTime) -> (Outcome, StepTimes);
+
+    /// Starts the rings of a port, for [`crate::testing::SteppedPlane`].
+    #[cfg(feature = "testing")]
+    fn start_rings(&mut self, port: usize, tx: Box<TxRing>, rx: Box<RxRing>);
+
+    /// Runs until no packet waits.
+    #[cfg(feature = "testing")]
+    fn run_to_idle(&mut self);
+
+    /// Ends a plane that has no thread.
+    #[cfg(feature = "testing")]
+    fn end(self: Box<Self>) -> Outcome;
 }
 
 impl<D: Discipline> RunPlane for Plane<D> {
@@ -152,6 +166,25 @@ impl<D: Discipline> RunPlane for Plane<D> {
 
     fn run_timed(self: Box<Self>, published: &PublishTime) -> (Outcome, StepTimes) {
         (*self).run_timed(published)
+    }
+
+    #[cfg(feature = "testing")]
+    fn start_rings(&mut self, port: usize, tx: Box<TxRing>, rx: Box<RxRing>) {
+        self.command(Command::StartTx { port, ring: tx });
+        self.rx_rings[port] = Some(rx);
+    }
+
+    #[cfg(feature = "testing")]
+    fn run_to_idle(&mut self) {
+        self.read_clock();
+        while self.run_batch() == Work::Pending {
+            self.read_clock();
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    fn end(self: Box<Self>) -> Outcome {
+        (*self).finish()
     }
 }
 

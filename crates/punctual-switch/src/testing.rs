@@ -4,6 +4,8 @@
 //! QEMU 7.2, has memory of its own, and sends and receives frames. Tests misbehave through
 //! [`FrontEnd::memory`].
 
+mod stepped;
+
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -23,6 +25,8 @@ use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::narrow::{to_u32, to_usize};
 use crate::protocol::{F_PROTOCOL_FEATURES, HEADER_BYTES as MESSAGE_BYTES};
 use crate::session::{RX, TX};
+
+pub use self::stepped::{SteppedPlane, address};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -144,10 +148,14 @@ impl FrontEnd {
         self.request(1, &[]).map(drop)
     }
 
-    fn share_memory(&self) -> io::Result<()> {
+    fn memory_file(&self) -> io::Result<FileOffset> {
         let region = vm_memory::GuestMemoryBackend::iter(&self.memory).next();
         let file = region.and_then(|region| vm_memory::GuestMemoryRegion::file_offset(region).cloned());
-        let file = file.ok_or_else(|| other("memory without a file"))?;
+        file.ok_or_else(|| other("memory without a file"))
+    }
+
+    fn share_memory(&self) -> io::Result<()> {
+        let file = self.memory_file()?;
         let private;
         let shown = if self.options.shared {
             file.file().as_fd()
@@ -260,9 +268,7 @@ impl FrontEnd {
 
     /// Shortens the file of the memory to one page. No part of it may be touched any more.
     pub fn shorten_memory(&self) -> io::Result<()> {
-        let region = vm_memory::GuestMemoryBackend::iter(&self.memory).next();
-        let file = region.and_then(|region| vm_memory::GuestMemoryRegion::file_offset(region).cloned());
-        file.ok_or_else(|| other("memory without a file"))?.file().set_len(driver::PAGE_BYTES)
+        self.memory_file()?.file().set_len(driver::PAGE_BYTES)
     }
 
     pub fn memory(&self) -> &GuestMemoryMmap {
@@ -405,6 +411,17 @@ impl FrontEnd {
             self.memory.store(head.to_le(), slot, Ordering::Relaxed).map_err(other)?;
         }
         Ok(())
+    }
+
+    /// Makes `entries` more entries of a queue available, whatever they hold, as far as the switch has used
+    /// others.
+    pub fn offer_again(&mut self, queue: usize, entries: u16) -> io::Result<()> {
+        let of = &mut self.queues[queue];
+        let used: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
+        of.next_used = Wrapping(used);
+        let busy = (of.next_avail - Wrapping(used)).0;
+        let index = of.next_avail + Wrapping(entries.min(of.entries - busy));
+        self.publish_avail(queue, index.0)
     }
 
     /// Makes all used entries of a queue available again without reading them, if there are `least` or more.

@@ -1,17 +1,19 @@
 //! Measures the switch with the drivers of its ports in this process: packets per second, round trips of
 //! urgent VMs alone and beside floods, wake-ups while idle, memory of a port.
 //!
-//! usage: cargo run --release -p punctual-switch --example measure [WHAT] WHAT: throughput, round-trips,
-//! hostile, polling, budget, plug; default: several of them ... --example measure sockets A B   any
-//! vhost-user switch that listens on these two sockets ... --example measure serve FOLDER  such a switch:
-//! FOLDER/0.sock and 1.sock, until input ends ... --example measure carry N [WHICH]   carries N packets under
-//! the WHICH-th discipline (from 0), for a program that counts what the plane executes
+//! usage: cargo run --release -p punctual-switch --example measure [WHAT]
+//! - throughput, round-trips, hostile, polling, budget, plug; by default several of them
+//! - sockets A B: any vhost-user switch that listens on these two sockets
+//! - serve FOLDER: such a switch, on FOLDER/0.sock and 1.sock, until input ends
+//! - carry N [WHICH [LOAD]]: carries N packets under the WHICH-th discipline (from 0), without threads, for
+//!   `labs/lab switch instructions`
 //!
 //! Planes run on processor 1, drivers on processor 0. With two planes, that of the urgent ports runs under
 //! SCHED_FIFO (`chrt`; without the privilege, in the fair class), the other in the fair class or under
 //! SCHED_FIFO with a lower priority.
 
 mod hostile;
+mod instructions;
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -54,7 +56,7 @@ fn main() -> Outcome<()> {
         Some("plug") => return gaps(folder.path()),
         Some("sockets") => return sockets(),
         Some("serve") => return serve(),
-        Some("carry") => return carry(folder.path()),
+        Some("carry") => return instructions::carry(),
         _ => {}
     }
     packets(folder.path())?;
@@ -241,25 +243,6 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Out
         println!("    dropped: {drops:?}");
     }
     stay_on(0);
-    Ok(())
-}
-
-/// Carries N packets without reading a clock. The difference of two instruction counts gives the cost of a
-/// packet.
-fn carry(folder: &Path) -> Outcome<()> {
-    let number = |at| std::env::args().nth(at).map(|number| number.parse()).transpose();
-    let packets: usize = number(2)?.ok_or("expected a number of packets")?;
-    let kind = *KINDS.get(number(3)?.unwrap_or(0)).ok_or("no such discipline")?;
-    let switch = switch(folder, kind, 2, Planes::One, 0)?;
-    let (mut a, mut b) = (vm(folder, 0)?, vm(folder, 1)?);
-    a.flood_with(&frame(address(1), address(0), 0, 64))?;
-    let mut received = 0;
-    while received < packets {
-        a.refill(TX, 1)?;
-        received += usize::from(b.refill(RX, 1)?);
-        std::thread::yield_now();
-    }
-    println!("{}: {} packets", name(kind), switch.count().ports[0].delivered.packets);
     Ok(())
 }
 
