@@ -310,11 +310,11 @@ fn step(send: &mut TxRing, receive: &mut RxRing, chain: &mut Chain, filter: &Fil
             let delivered = receive.deliver(send, chain, rewrite.as_ref());
             receive.avail_len().ok()?;
             delivered.ok()?;
-            receive.publish_and_signal().ok()?;
+            receive.publish_and_signal();
         }
     }
-    send.push_used(chain).ok()?;
-    send.publish_and_signal().ok()?;
+    send.push_used(chain);
+    send.publish_and_signal();
     send.enable_kick().ok()?;
     Some(())
 }

@@ -2,17 +2,14 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
 
 use rustix::fs::SealFlags;
-use vm_memory::volatile_memory::{VolatileMemory, VolatileSlice};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion, VolatileSlice};
 
 use crate::error::RingError;
-use crate::narrow::{low_u64, to_usize};
+use crate::narrow::to_usize;
 use crate::protocol::Region;
-use crate::sys::Watched;
+use crate::sys::{GuestArray, GuestCell, GuestRegion, Watched};
 
 /// Why memory cannot be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +48,10 @@ pub struct Memory {
     /// Dropped before the mappings.
     watched: Vec<Watched>,
     pub(crate) guest: GuestMemoryMmap,
-    maps: Vec<Mapped>,
+    first: GuestRegion,
+    others: Vec<GuestRegion>,
     /// For each region: the front-end's address, the bytes, the guest address.
     user_regions: Vec<(u64, u64, u64)>,
-}
-
-#[derive(Debug)]
-struct Mapped {
-    /// The guest address.
-    start: u64,
-    bytes: u64,
-    map: Arc<MmapRegion>,
 }
 
 impl Memory {
@@ -88,14 +78,15 @@ impl Memory {
             mapped.push(map.ok_or(Error::Layout)?);
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
-        let map = |region: &GuestRegionMmap| {
-            let map = GuestRegionMmap::get_mmap(region);
+        let region = |region: &GuestRegionMmap| {
             let start = vm_memory::GuestMemoryRegion::start_addr(region).0;
-            Mapped { start, bytes: map.size() as u64, map }
+            GuestRegion::new(start, GuestRegionMmap::get_mmap(region)).ok_or(Error::Layout)
         };
-        let maps = mapped.iter().map(map).collect();
+        let mut regions = mapped.iter().map(region);
+        let first = regions.next().ok_or(Error::Layout)??;
+        let others = regions.collect::<Result<_, _>>()?;
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| Error::Layout)?;
-        Ok(Memory { watched, guest, maps, user_regions })
+        Ok(Memory { watched, guest, first, others, user_regions })
     }
 
     /// Was a page of it not there? Then it is not all shared with the VM.
@@ -103,39 +94,36 @@ impl Memory {
         self.watched.iter().any(Watched::has_faulted)
     }
 
-    /// The mapping of a guest address, and the offset in it.
+    /// The region of a guest address.
     #[inline(always)]
-    fn find(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
+    fn find(&self, address: u64) -> Result<&GuestRegion, RingError> {
         // A VM has two or three regions, and almost all addresses are in the first.
-        let first = self.maps.first().ok_or(RingError::OutOfBounds)?;
-        let in_first = address.wrapping_sub(first.start);
-        if in_first < first.bytes {
-            return Ok((&first.map, to_usize(in_first)));
-        }
-        self.find_in_others(address)
+        if self.first.offset(address).is_some() { Ok(&self.first) } else { self.find_in_others(address) }
     }
 
     #[inline(never)]
-    fn find_in_others(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
-        let holds = |region: &&Mapped| address.wrapping_sub(region.start) < region.bytes;
-        let region = self.maps.iter().find(holds).ok_or(RingError::OutOfBounds)?;
-        Ok((&region.map, to_usize(address.wrapping_sub(region.start))))
+    fn find_in_others(&self, address: u64) -> Result<&GuestRegion, RingError> {
+        self.others.iter().find(|region| region.offset(address).is_some()).ok_or(RingError::OutOfBounds)
     }
 
     /// `bytes` bytes from a guest address on, or fewer if the region ends; at least one unless `bytes` is 0.
     #[inline(always)]
     pub(crate) fn slice(&self, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, RingError> {
-        let (map, at) = self.find(address)?;
-        map.get_slice(at, bytes.min(map.size() - at)).map_err(|_| RingError::OutOfBounds)
+        match self.first.slice(address, bytes) {
+            Some(slice) => Ok(slice),
+            None => self.find_in_others(address)?.slice(address, bytes).ok_or(RingError::OutOfBounds),
+        }
     }
 
-    /// `bytes` bytes from a guest address on, resolved once for many accesses.
-    pub(crate) fn map_range(&self, address: u64, bytes: usize) -> Result<MappedRange, RingError> {
-        let (map, at) = self.find(address)?;
-        if bytes > map.size() - at {
-            return Err(RingError::BadLayout);
-        }
-        Ok(MappedRange { map: Arc::clone(map), at })
+    /// An array in one region, for a part of a ring.
+    pub(crate) fn array<T: GuestCell>(
+        &self,
+        address: u64,
+        entries: usize,
+    ) -> Result<GuestArray<T>, RingError> {
+        let region = self.find(address)?;
+        let at = region.offset(address).ok_or(RingError::OutOfBounds)?;
+        GuestArray::new(&region.map, at, entries).ok_or(RingError::BadLayout)
     }
 
     /// The guest address of a front-end's address.
@@ -144,36 +132,5 @@ impl Memory {
             let offset = user.checked_sub(start)?;
             (offset < bytes).then(|| guest + offset)
         })
-    }
-}
-
-/// A resolved range of a VM's memory, for a part of a ring.
-#[derive(Clone, Debug)]
-pub(crate) struct MappedRange {
-    map: Arc<MmapRegion>,
-    at: usize,
-}
-
-impl MappedRange {
-    /// A ring index or flags at `offset`, which both sides access.
-    #[inline]
-    pub(crate) fn atomic_u16(&self, offset: usize) -> Result<&AtomicU16, RingError> {
-        self.map.get_atomic_ref(self.at + offset).map_err(|_| RingError::OutOfBounds)
-    }
-
-    /// Reads a descriptor at `offset`.
-    #[inline]
-    pub(crate) fn read_desc(&self, offset: usize) -> Result<(u64, u64), RingError> {
-        let words = self.map.get_ref::<u128>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;
-        let words = u128::from_le(words.load());
-        Ok((low_u64(words), low_u64(words >> 64)))
-    }
-
-    /// Writes 8 bytes at `offset`.
-    #[inline]
-    pub(crate) fn write_u64(&self, offset: usize, value: u64) -> Result<(), RingError> {
-        let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;
-        word.store(value.to_le());
-        Ok(())
     }
 }

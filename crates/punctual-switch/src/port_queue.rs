@@ -9,7 +9,7 @@ use punctual_net::{InterfaceParams, Packet, Rate, TokenBucket};
 use punctual_sched::{Duration, Instant};
 
 use crate::check::urgency;
-use crate::error::{DeliverError, RingError};
+use crate::error::DeliverError;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::ring::{Chain, Delivery, RxRing, TxRing};
 use crate::stats::PortStats;
@@ -148,22 +148,22 @@ impl PortQueue {
     ) -> Delivered {
         debug_assert!(self.contains(number));
         let slot = &mut self.slots[number as usize % IN_FLIGHT_MAX];
-        let Some(tx) = &self.tx else { return (Ok(Delivery::NoBuffers), Ok(false)) };
+        let Some(tx) = &self.tx else { return (Ok(Delivery::NoBuffers), false) };
         let done = deliver_to(rx, tx, &slot.chain, rewrite);
         if !matches!(done, Ok(Delivery::Delivered { .. })) {
-            return (done, Ok(false));
+            return (done, false);
         }
         slot.is_partly_delivered |= slot.copies > 1;
         slot.copies = slot.copies.saturating_sub(1);
         let is_finished = slot.copies == 0 && number == self.oldest;
-        (done, if is_finished { self.return_finished() } else { Ok(false) })
+        (done, is_finished && self.return_finished())
     }
 
     /// Returns finished frames to the driver, in order: a ring that restarts at its used index sends nothing
     /// twice. Returns whether there were any.
     #[inline]
-    pub(crate) fn return_finished(&mut self) -> Result<bool, RingError> {
-        let Some(tx) = &mut self.tx else { return Ok(false) };
+    pub(crate) fn return_finished(&mut self) -> bool {
+        let Some(tx) = &mut self.tx else { return false };
         let oldest = self.oldest;
         while self.oldest != self.next {
             let slot = &self.slots[self.oldest as usize % IN_FLIGHT_MAX];
@@ -171,10 +171,10 @@ impl PortQueue {
                 break;
             }
             self.oldest = self.oldest.wrapping_add(1);
-            tx.push_used(&slot.chain)?;
+            tx.push_used(&slot.chain);
         }
         debug_assert!(self.next.wrapping_sub(self.oldest) as usize <= IN_FLIGHT_MAX);
-        Ok(oldest != self.oldest)
+        oldest != self.oldest
     }
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn frame_number(packet: &Packet) -> u32 {
 }
 
 /// The result of a delivery, and whether buffers were returned to the sender.
-pub(crate) type Delivered = (Result<Delivery, DeliverError>, Result<bool, RingError>);
+pub(crate) type Delivered = (Result<Delivery, DeliverError>, bool);
 
 /// Copies a frame into an RX ring.
 #[inline(always)]

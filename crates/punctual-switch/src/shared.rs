@@ -168,8 +168,7 @@ impl Shared {
 /// Publishes what an RX ring has received before it goes out of use. Returns its vring base.
 pub(crate) fn retire(ring: Option<Box<RxRing>>, discard: impl FnOnce(Spent)) -> Option<u16> {
     let mut ring = ring?;
-    // An error concerns a broken ring, which its driver resets.
-    let _ = ring.publish_and_signal();
+    ring.publish_and_signal();
     let base = ring.vring_base();
     discard(Spent::Rx(ring));
     Some(base)

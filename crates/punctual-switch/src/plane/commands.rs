@@ -84,10 +84,9 @@ impl<D: Discipline> Plane<D> {
         let mut ring = queue.tx.take()?;
         let oldest = &queue.slots[queue.oldest as usize % IN_FLIGHT_MAX];
         if queue.oldest != queue.next && oldest.is_partly_delivered {
-            // An error here and below concerns a broken ring, which its driver resets.
-            let _ = ring.push_used(&oldest.chain);
+            ring.push_used(&oldest.chain);
         }
-        let _ = ring.publish_and_signal();
+        ring.publish_and_signal();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
         queue.oldest = queue.next;
         let base = ring.vring_base();

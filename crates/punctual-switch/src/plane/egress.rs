@@ -49,10 +49,10 @@ fn deliver_locked(
         let (done, returned) = from.deliver(rx, number, rewrite);
         let avail = rx.as_ref().map_or(0, |ring| ring.avail_len_cached());
         port.avail_len.store(avail.into(), Ordering::Relaxed);
-        if returned == Ok(true) {
+        if returned {
             // Another plane may publish this frame to the receiver as soon as the lock is free. The sender's
             // used index goes first: if the switch dies in between, the frame is lost rather than sent again.
-            let _ = from.tx.as_mut().map(|tx| tx.publish());
+            from.tx.iter_mut().for_each(|tx| tx.publish());
         }
         let is_broken = matches!(done, Err(DeliverError::Receiver(_)));
         ((done, returned), if is_broken { rx.take() } else { None })
@@ -164,7 +164,9 @@ impl<D: Discipline> Plane<D> {
         if !std::mem::replace(&mut to.is_pending[RX], true) {
             self.pending.ports[RX].push(receiver);
         }
-        self.after_return(source, returned);
+        if returned {
+            self.queue_notify(source, TX);
+        }
     }
 
     #[cold]
@@ -195,17 +197,8 @@ impl<D: Discipline> Plane<D> {
         let slot = &mut queue.slots[number as usize % IN_FLIGHT_MAX];
         debug_assert!(slot.copies > 0, "a frame has as many packets as receivers");
         slot.copies = slot.copies.saturating_sub(1);
-        let returned = queue.return_finished();
-        self.after_return(port, returned);
-    }
-
-    /// Handles the result of [`PortQueue::return_finished`].
-    #[inline]
-    pub(super) fn after_return(&mut self, port: usize, returned: Result<bool, RingError>) {
-        match returned {
-            Ok(true) => self.queue_notify(port, TX),
-            Ok(false) => {}
-            Err(error) => self.break_port(port, error),
+        if queue.return_finished() {
+            self.queue_notify(port, TX);
         }
     }
 

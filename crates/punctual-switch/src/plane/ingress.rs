@@ -11,6 +11,7 @@ use crate::limits::{IN_FLIGHT_MAX, PORTS_MAX};
 use crate::narrow::to_u32;
 use crate::port_queue::{Route, Tag, packet_id};
 use crate::ring::Popped;
+use crate::session::TX;
 use crate::stats::Drops;
 use crate::vlan::{EthernetHeader, Vlan};
 
@@ -134,8 +135,9 @@ impl<D: Discipline> Plane<D> {
         let queue = &mut self.ports[port];
         if queue.slots[number as usize % IN_FLIGHT_MAX].copies == 0 {
             // It never became a packet.
-            let returned = queue.return_finished();
-            self.after_return(port, returned);
+            if queue.return_finished() {
+                self.queue_notify(port, TX);
+            }
         }
         popped != Ok(Popped::Malformed)
     }

@@ -31,49 +31,33 @@ impl<D: Discipline> Plane<D> {
     /// [`Plane::notify`] of the only plane, which owns the RX rings.
     fn notify_exclusive(&mut self) {
         // Senders first: if the switch dies here, frames are lost rather than sent again by the next one.
-        // The loops below see the errors of broken rings again.
         for &port in &self.pending.ports[TX] {
-            let _ = self.ports[port].tx.as_mut().map(|tx| tx.publish());
+            self.ports[port].tx.iter_mut().for_each(|tx| tx.publish());
         }
         for &port in &self.pending.ports[RX] {
-            let _ = self.rx_rings[port].as_mut().map(|rx| rx.publish());
+            self.rx_rings[port].iter_mut().for_each(|rx| rx.publish());
         }
         publish_barrier();
-        for at in 0..self.pending.ports[RX].len() {
-            let port = self.pending.ports[RX][at];
+        for &port in &self.pending.ports[RX] {
             self.ports[port].is_pending[RX] = false;
-            if let Some(Err(error)) = self.rx_rings[port].as_mut().map(|rx| rx.signal_driver()) {
-                self.break_port(port, error);
-            }
+            self.rx_rings[port].iter_mut().for_each(|rx| rx.signal_driver());
         }
-        for at in 0..self.pending.ports[TX].len() {
-            let port = self.pending.ports[TX][at];
+        for &port in &self.pending.ports[TX] {
             self.ports[port].is_pending[TX] = false;
-            if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.signal_driver()) {
-                self.break_port(port, error);
-            }
+            self.ports[port].tx.iter_mut().for_each(|tx| tx.signal_driver());
         }
     }
 
     /// [`Plane::notify`] where planes share the RX rings.
     fn notify_shared(&mut self) {
-        for at in 0..self.pending.ports[RX].len() {
-            let port = self.pending.ports[RX][at];
+        for &port in &self.pending.ports[RX] {
             self.ports[port].is_pending[RX] = false;
             // The senders' used indices were published at delivery.
-            let notified = self.shared.ports[port]
-                .rx
-                .with(|rx| rx.as_mut().map_or(Ok(()), |rx| rx.publish_and_signal()));
-            if let Err(error) = notified {
-                self.break_port(port, error);
-            }
+            self.shared.ports[port].rx.with(|rx| rx.iter_mut().for_each(|rx| rx.publish_and_signal()));
         }
-        for at in 0..self.pending.ports[TX].len() {
-            let port = self.pending.ports[TX][at];
+        for &port in &self.pending.ports[TX] {
             self.ports[port].is_pending[TX] = false;
-            if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.publish_and_signal()) {
-                self.break_port(port, error);
-            }
+            self.ports[port].tx.iter_mut().for_each(|tx| tx.publish_and_signal());
         }
     }
 

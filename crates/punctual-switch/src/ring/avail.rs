@@ -49,7 +49,7 @@ impl Vring {
     /// Reads the avail index. Returns the number of available chains.
     #[inline]
     pub(super) fn refresh_avail(&mut self) -> Result<u16, RingError> {
-        let index = u16::from_le(self.avail_ring.atomic_u16(2)?.load(Ordering::Acquire));
+        let index = u16::from_le(self.avail_index.at(0).load(Ordering::Acquire));
         let count = index.wrapping_sub(self.queue.next_avail());
         if count > self.queue.size() {
             return Err(RingError::AvailIndex);
@@ -62,11 +62,7 @@ impl Vring {
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
         let next = self.queue.next_avail();
-        next != self.avail_idx
-            || self
-                .avail_ring
-                .atomic_u16(2)
-                .is_ok_and(|index| u16::from_le(index.load(Ordering::Acquire)) != next)
+        next != self.avail_idx || u16::from_le(self.avail_index.at(0).load(Ordering::Acquire)) != next
     }
 
     /// Pops the next chain if it is a single descriptor, as almost all are.
@@ -76,11 +72,13 @@ impl Vring {
         if next == self.avail_idx && self.refresh_avail()? == 0 {
             return Ok(NextChain::Empty);
         }
-        let head = u16::from_le(self.avail_ring.atomic_u16(4 + 2 * self.slot(next))?.load(Ordering::Relaxed));
+        let head = u16::from_le(self.avail_ring.at(next.into()).load(Ordering::Relaxed));
         if head >= self.queue.size() {
             return Err(RingError::BadChain);
         }
-        let (address, rest) = self.desc_table.read_desc(usize::from(head) * 16)?;
+        let [address, rest] = self.desc_table.at(head.into());
+        let address = u64::from_le(address.load(Ordering::Relaxed));
+        let rest = u64::from_le(rest.load(Ordering::Relaxed));
         let (bytes, flags) = ((rest & 0xffff_ffff) as u32, (rest >> 32 & 0xffff) as u16);
         if flags & (DESC_F_NEXT | DESC_F_INDIRECT) != 0 || bytes == 0 {
             return Ok(NextChain::Multi);

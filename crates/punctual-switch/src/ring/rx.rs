@@ -132,7 +132,7 @@ impl RxRing {
                 if rewrite.is_none()
                     && let Some(bytes) = self.copy_single(sender, chain, header, element)?
                 {
-                    self.ring.write_used_elem(0, head, bytes).map_err(DeliverError::Receiver)?;
+                    self.ring.write_used_elem(0, head, bytes);
                     self.ring.used_idx += 1;
                     return Ok(Delivery::Delivered { buffers: 1 });
                 }
@@ -207,7 +207,7 @@ impl RxRing {
         write(&mut to, header).map_err(DeliverError::Receiver)?;
         write(&mut to, front_bytes).map_err(DeliverError::Receiver)?;
         copy(from, to, frame_bytes)?;
-        self.push_used_buffers(buffers, wanted).map_err(DeliverError::Receiver)?;
+        self.push_used_buffers(buffers, wanted);
         Ok(Delivery::Delivered { buffers: to_u16(buffers) })
     }
 
@@ -218,8 +218,8 @@ impl RxRing {
 
     /// Publishes the used index.
     #[inline]
-    pub(crate) fn publish(&mut self) -> Result<(), RingError> {
-        self.ring.publish_used()
+    pub(crate) fn publish(&mut self) {
+        self.ring.publish_used();
     }
 
     /// Replaces the call event, and signals it once. Returns the former one.
@@ -229,14 +229,14 @@ impl RxRing {
 
     /// Signals the driver, if it wants a call. [`super::publish_barrier`] must precede.
     #[inline]
-    pub(crate) fn signal_driver(&mut self) -> Result<(), RingError> {
-        self.ring.signal_driver()
+    pub(crate) fn signal_driver(&mut self) {
+        self.ring.signal_driver();
     }
 
     /// Publishes the used index, and signals the driver if it wants a call.
     #[inline]
-    pub fn publish_and_signal(&mut self) -> Result<(), RingError> {
-        self.ring.publish_and_signal()
+    pub fn publish_and_signal(&mut self) {
+        self.ring.publish_and_signal();
     }
 
     /// Pops buffers for `wanted` bytes, of which the first may be popped already. Returns their number and
@@ -281,15 +281,14 @@ impl RxRing {
     }
 
     /// Returns the first `buffers` popped buffers to the driver, with `bytes` bytes in them.
-    fn push_used_buffers(&mut self, buffers: usize, bytes: u32) -> Result<(), RingError> {
+    fn push_used_buffers(&mut self, buffers: usize, bytes: u32) {
         let mut left = bytes;
         for (ahead, &(head, room)) in self.buffers[..buffers].iter().enumerate() {
             let filled = room.min(left);
             left -= filled;
-            self.ring.write_used_elem(to_u16(ahead), head, filled)?;
+            self.ring.write_used_elem(to_u16(ahead), head, filled);
         }
         self.ring.used_idx += Wrapping(to_u16(buffers));
-        Ok(())
     }
 
     /// Where a ring that stops now continues.

@@ -99,11 +99,10 @@ impl TxRing {
 
     /// Returns the buffers of a frame to the driver, which sees them after `TxRing::publish`.
     #[inline]
-    pub fn push_used(&mut self, chain: &Chain) -> Result<(), RingError> {
+    pub fn push_used(&mut self, chain: &Chain) {
         debug_assert!(self.ring.used_idx.0 != self.ring.queue.next_avail(), "a chain is returned once");
-        self.ring.write_used_elem(0, chain.head, 0)?;
+        self.ring.write_used_elem(0, chain.head, 0);
         self.ring.used_idx += 1;
-        Ok(())
     }
 
     /// Is a part of its VM's memory missing?
@@ -113,20 +112,20 @@ impl TxRing {
 
     /// Publishes the used index.
     #[inline]
-    pub(crate) fn publish(&mut self) -> Result<(), RingError> {
-        self.ring.publish_used()
+    pub(crate) fn publish(&mut self) {
+        self.ring.publish_used();
     }
 
     /// Signals the driver, if it wants a call. [`super::publish_barrier`] must precede.
     #[inline]
-    pub(crate) fn signal_driver(&mut self) -> Result<(), RingError> {
-        self.ring.signal_driver()
+    pub(crate) fn signal_driver(&mut self) {
+        self.ring.signal_driver();
     }
 
     /// Publishes the used index, and signals the driver if it wants a call.
     #[inline]
-    pub fn publish_and_signal(&mut self) -> Result<(), RingError> {
-        self.ring.publish_and_signal()
+    pub fn publish_and_signal(&mut self) {
+        self.ring.publish_and_signal();
     }
 
     /// The number of available chains.

@@ -3,14 +3,15 @@
 use std::num::Wrapping;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestAddress;
 
 use crate::error::RingError;
 use crate::features;
-use crate::memory::{MappedRange, Memory};
+use crate::memory::Memory;
+use crate::sys::GuestArray;
 
 /// The largest queue size.
 pub(crate) const QUEUE_SIZE_MAX: u16 = 1024;
@@ -40,9 +41,16 @@ pub struct VringConfig {
 pub(super) struct Vring {
     pub(super) memory: Arc<Memory>,
     pub(super) queue: Queue,
-    pub(super) desc_table: MappedRange,
-    pub(super) avail_ring: MappedRange,
-    pub(super) used_ring: MappedRange,
+    /// The two words of each descriptor.
+    pub(super) desc_table: GuestArray<[AtomicU64; 2]>,
+    pub(super) avail_flags: GuestArray<AtomicU16>,
+    pub(super) avail_index: GuestArray<AtomicU16>,
+    /// The heads of chains.
+    pub(super) avail_ring: GuestArray<AtomicU16>,
+    pub(super) used_event: GuestArray<AtomicU16>,
+    pub(super) used_index: GuestArray<AtomicU16>,
+    /// A head and its bytes.
+    pub(super) used_ring: GuestArray<[AtomicU32; 2]>,
     pub(super) event_idx: bool,
     /// As it was read last.
     pub(super) avail_idx: u16,
@@ -76,12 +84,18 @@ impl Vring {
         let used = queue.used_idx(&config.memory.guest, Ordering::Acquire)?;
         queue.set_next_avail(used.0);
         queue.set_next_used(used.0);
-        let entries = usize::from(config.size);
+        let (memory, entries) = (&config.memory, usize::from(config.size));
+        let (avail, used_ring) = (config.avail_ring, config.used_ring);
+        let behind = |at: u64, bytes: usize| at.checked_add(bytes as u64).ok_or(RingError::BadLayout);
         Ok(Vring {
-            memory: Arc::clone(&config.memory),
-            desc_table: config.memory.map_range(config.desc_table, 16 * entries)?,
-            avail_ring: config.memory.map_range(config.avail_ring, 6 + 2 * entries)?,
-            used_ring: config.memory.map_range(config.used_ring, 6 + 8 * entries)?,
+            memory: Arc::clone(memory),
+            desc_table: memory.array(config.desc_table, entries)?,
+            avail_flags: memory.array(avail, 1)?,
+            avail_index: memory.array(behind(avail, 2)?, 1)?,
+            avail_ring: memory.array(behind(avail, 4)?, entries)?,
+            used_event: memory.array(behind(avail, 4 + 2 * entries)?, 1)?,
+            used_index: memory.array(behind(used_ring, 2)?, 1)?,
+            used_ring: memory.array(behind(used_ring, 4)?, entries)?,
             // With assumed features the driver may not have accepted EVENT_IDX. Both kinds of drivers honour
             // the flags, and both kick when asked through the used ring.
             event_idx: queue.event_idx_enabled() && !config.features_assumed,
@@ -92,11 +106,5 @@ impl Vring {
             signalled_idx: used,
             call: config.call.clone(),
         })
-    }
-
-    /// The entry of a free-running index.
-    #[inline]
-    pub(super) fn slot(&self, index: u16) -> usize {
-        usize::from(index & (self.queue.size() - 1))
     }
 }

@@ -1,6 +1,7 @@
-//! Event descriptors and clocks of the kernel. The submodules have the only `unsafe` of this crate.
+//! Event descriptors and clocks of the kernel, mapped memory. The submodules have the only `unsafe` of this crate.
 
 mod fault;
+mod mapping;
 mod peer_event;
 
 use std::io;
@@ -11,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd as new_eventfd};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 pub(crate) use self::fault::{Watched, faults};
+pub(crate) use self::mapping::{GuestArray, GuestCell, GuestRegion};
 pub(crate) use self::peer_event::{accept_eventfd, prepare_signals, signal_peer};
 
 /// A non-blocking eventfd.
