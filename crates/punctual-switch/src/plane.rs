@@ -35,6 +35,7 @@ mod egress;
 mod ingress;
 mod notify;
 mod pending;
+mod polled;
 pub(crate) mod step_times;
 mod timed;
 
@@ -46,6 +47,7 @@ use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
 
 use self::pending::PendingNotify;
+use self::polled::PolledRing;
 use self::step_times::{PublishTime, StepTimes};
 use crate::budget::{Meter, PlaneBudget};
 use crate::check::{Checker, Violation};
@@ -95,11 +97,13 @@ pub(crate) struct Plane<D> {
     /// Watches only the mailbox.
     mailbox_epoll: OwnedFd,
     ports: Vec<PortQueue>,
-    /// Ports whose TX rings this plane polls, most urgent first.
-    served: Vec<usize>,
+    /// The TX rings that this plane polls, most urgent first.
+    served: Vec<PolledRing>,
     /// The first ports of `served` that are polled before every decision; the others take turns.
     always_polled: usize,
     rotation: usize,
+    /// Packets in the discipline.
+    inside: usize,
     /// The last look passed over a port with a frame.
     has_skipped: bool,
     /// [`faults`] when the plane last looked for their ports.
@@ -227,6 +231,7 @@ impl<D: Discipline> Plane<D> {
             always_polled: 0,
             served: Vec::with_capacity(PORTS_MAX),
             rotation: 0,
+            inside: 0,
             has_skipped: false,
             faults: faults(),
             now: Instant::ZERO,
@@ -363,12 +368,6 @@ impl<D: Discipline> Plane<D> {
         if let Some(meter) = &mut self.meter {
             meter.wake(self.shared.now());
         }
-        for at in 0..self.served.len() {
-            let port = self.served[at];
-            if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.disable_kick()) {
-                self.break_port(port, error);
-            }
-        }
     }
 
     fn wait(&mut self, what: WaitFor, until: Option<Instant>) {
@@ -408,20 +407,26 @@ impl<D: Discipline> Plane<D> {
 
     /// Could a frame be taken now?
     fn has_pending(&self) -> bool {
-        self.served.iter().any(|port| self.ports[*port].has_pending())
+        self.served.iter().any(PolledRing::has_pending)
     }
 
     /// Asks the drivers to kick. Returns whether a frame is available already.
+    ///
+    /// A driver that was asked kicks until the plane takes its next frame: it is not asked again, and a look
+    /// at its index is enough, for it has seen the request before it stores a new one, or this load sees that.
     fn enable_kicks(&mut self) -> bool {
         let mut is_pending = false;
         for at in 0..self.served.len() {
-            let port = self.served[at];
-            let queue = &mut self.ports[port];
-            if !queue.wants_frame() {
-                // It waits for credit, not for its driver.
+            let ring = &mut self.served[at];
+            // A port without room waits for credit, not for its driver.
+            if !ring.wants_frame() || ring.kicks() {
+                is_pending |= ring.has_pending();
                 continue;
             }
-            match queue.tx.as_mut().map_or(Ok(false), |tx| tx.enable_kick()) {
+            let port = ring.port;
+            let Some(tx) = &mut self.ports[port].tx else { continue };
+            ring.set_kicks(true);
+            match tx.enable_kick() {
                 Ok(is_available) => is_pending |= is_available,
                 Err(error) => self.break_port(port, error),
             }

@@ -71,6 +71,8 @@ pub(crate) struct PortQueue {
     pub(crate) route: Route,
     /// A smaller number is more urgent.
     pub(crate) urgency: u64,
+    /// Its place among the rings that the plane polls; unused if the plane does not serve it.
+    pub(crate) place: usize,
     /// The plane passes over the port this often: its last frame had many descriptors.
     pub(crate) looks_to_skip: u8,
     /// How often another port took over this number. A packet to an earlier one is dropped.
@@ -98,6 +100,7 @@ impl PortQueue {
             flood_bucket: TokenBucket::new(Instant::ZERO, FLOOD_RATE),
             route: Route::default(),
             urgency: urgency(params),
+            place: usize::MAX,
             looks_to_skip: 0,
             incarnation: 0,
             is_pending: [false; 2],
@@ -112,15 +115,9 @@ impl PortQueue {
     }
 
     /// Is there room for a frame that could change a decision?
-    #[inline(always)]
+    #[inline]
     pub(crate) fn wants_frame(&self) -> bool {
         self.tx_backlog <= BACKLOG_POLLED_MAX && self.has_room()
-    }
-
-    /// Does the ring have such a frame?
-    #[inline(always)]
-    pub(crate) fn has_pending(&self) -> bool {
-        self.wants_frame() && self.tx.as_ref().is_some_and(|tx| tx.has_pending())
     }
 
     /// Frames in the ring and in the switch that have not reached their receivers.

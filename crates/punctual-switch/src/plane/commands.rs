@@ -10,6 +10,7 @@ use punctual_sched::ParamError;
 use rustix::event::epoll;
 
 use super::Plane;
+use super::polled::PolledRing;
 use crate::error::RingError;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::mailbox::{Answer, Attach, Attached, Command, Question, Spent};
@@ -70,6 +71,7 @@ impl<D: Discipline> Plane<D> {
         let added = epoll::add(&self.epoll, ring.kick.as_fd(), data, flags);
         debug_assert!(self.ports[port].tx.is_none(), "the session stops a ring before it starts it again");
         self.ports[port].tx = Some(ring);
+        self.set_polled_ring(port);
         if added.is_err() {
             // Not an eventfd: no kick would ever arrive.
             self.break_port(port, RingError::BadLayout);
@@ -82,6 +84,10 @@ impl<D: Discipline> Plane<D> {
     pub(super) fn stop_tx(&mut self, port: usize) -> Option<u16> {
         let queue = &mut self.ports[port];
         let mut ring = queue.tx.take()?;
+        // Before the ring: it is not this thread that unmaps its memory.
+        if let Some(polled) = self.served.get_mut(queue.place) {
+            polled.set_ring(queue);
+        }
         let oldest = &queue.slots[queue.oldest as usize % IN_FLIGHT_MAX];
         if queue.oldest != queue.next && oldest.is_partly_delivered {
             ring.push_used(&oldest.chain);
@@ -90,6 +96,7 @@ impl<D: Discipline> Plane<D> {
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
         queue.oldest = queue.next;
         let base = ring.vring_base();
+        self.update_polled(port);
         self.shared.discard(Spent::Tx(ring));
         Some(base)
     }
@@ -133,9 +140,10 @@ impl<D: Discipline> Plane<D> {
     /// count as stopped.
     fn detach(&mut self, port: usize, mut stats: Box<PortStats>) -> Box<PortStats> {
         self.stop_tx(port);
-        self.served.retain(|served| *served != port);
-        self.select_always_polled();
+        self.served.retain(|served| served.port != port);
+        self.number_served();
         let Some(queue) = self.ports.get_mut(port) else { return stats };
+        queue.place = usize::MAX;
         std::mem::swap(&mut *stats, &mut queue.stats);
         let ended = stats.delivered.packets + stats.drops.total();
         stats.drops.stopped += stats.sent.packets.saturating_sub(ended);
@@ -144,19 +152,41 @@ impl<D: Discipline> Plane<D> {
 
     /// Polls a port from now on, after the other ports of its priority.
     pub(super) fn add_served(&mut self, port: usize) {
-        debug_assert!(!self.served.contains(&port));
+        debug_assert!(self.served.iter().all(|served| served.port != port));
         let urgency = self.ports[port].urgency;
-        let at = self.served.partition_point(|served| self.ports[*served].urgency <= urgency);
-        self.served.insert(at, port);
-        self.select_always_polled();
+        let at = self.served.partition_point(|served| self.ports[served.port].urgency <= urgency);
+        self.served.insert(at, PolledRing::new(port));
+        self.number_served();
+        self.set_polled_ring(port);
     }
 
-    fn select_always_polled(&mut self) {
-        let urgency = |port: &usize| self.ports[*port].urgency;
+    /// Tells the ports their places, and selects those that are polled always.
+    fn number_served(&mut self) {
+        for (place, served) in self.served.iter().enumerate() {
+            self.ports[served.port].place = place;
+        }
+        let urgency = |served: &PolledRing| self.ports[served.port].urgency;
         let most_urgent =
-            self.served.iter().take_while(|port| urgency(port) == urgency(&self.served[0])).count();
+            self.served.iter().take_while(|served| urgency(served) == urgency(&self.served[0])).count();
         let few = self.served.len() <= ALWAYS_POLLED_MAX;
         self.always_polled = if few { self.served.len() } else { most_urgent.min(ALWAYS_POLLED_MAX) };
         self.rotation = 0;
+    }
+
+    /// The TX ring of a port has started or stopped.
+    fn set_polled_ring(&mut self, port: usize) {
+        let queue = &self.ports[port];
+        if let Some(polled) = self.served.get_mut(queue.place) {
+            polled.set_ring(queue);
+        }
+    }
+
+    /// A port has taken, passed on or returned frames.
+    #[inline]
+    pub(super) fn update_polled(&mut self, port: usize) {
+        let queue = &self.ports[port];
+        if let Some(polled) = self.served.get_mut(queue.place) {
+            polled.update(queue);
+        }
     }
 }

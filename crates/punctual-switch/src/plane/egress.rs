@@ -91,6 +91,7 @@ impl<D: Discipline> Plane<D> {
         if let Some(checker) = &mut self.checker {
             checker.ends(step, fate);
         }
+        self.inside -= usize::from(!matches!(fate, Fate::Queued(_)));
         match fate {
             Fate::Queued(_) => {}
             Fate::Dropped(reason) => {
@@ -103,6 +104,7 @@ impl<D: Discipline> Plane<D> {
                 }
             }
         }
+        self.update_polled(port);
     }
 
     /// Reports to the discipline how many slots of the receiver's ring are occupied.

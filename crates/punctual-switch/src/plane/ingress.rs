@@ -6,6 +6,7 @@ use punctual_net::{Discipline, FlowId, InterfaceId, Packet};
 use punctual_sched::{Duration, Instant};
 
 use super::Plane;
+use super::polled::PolledRing;
 use crate::frame::{self, FrameHead};
 use crate::limits::{IN_FLIGHT_MAX, PORTS_MAX};
 use crate::narrow::to_u32;
@@ -39,10 +40,10 @@ impl<D: Discipline> Plane<D> {
     pub(super) fn poll(&mut self) {
         let mut look = Look { extra_frames: EXTRA_FRAMES_MAX, descriptors: LOOK_DESCRIPTORS_MAX };
         self.has_skipped = false;
+        debug_assert!(self.served.iter().all(|ring| ring.is_current(&self.ports[ring.port])));
         for at in 0..self.always_polled {
-            let port = self.served[at];
-            if self.ports[port].has_pending() {
-                self.enqueue(port, &mut look);
+            if self.served[at].has_pending() {
+                self.enqueue(at, &mut look);
                 if look.descriptors == 0 {
                     self.has_skipped = true;
                     return;
@@ -54,14 +55,27 @@ impl<D: Discipline> Plane<D> {
         }
     }
 
-    /// Takes frames from the next [`ROTATION_PORTS`] of the ports that take turns.
+    /// Takes frames from the next [`ROTATION_PORTS`] of the ports that take turns. Looks on to the next frame
+    /// if there was none and no packet waits.
     fn poll_rotation(&mut self, look: &mut Look) {
         let rest = self.served.len() - self.always_polled;
-        for _ in 0..rest.min(ROTATION_PORTS) {
-            self.rotation = if self.rotation + 1 < rest { self.rotation + 1 } else { 0 };
-            let port = self.served[self.always_polled + self.rotation];
-            if self.ports[port].has_pending() {
-                self.enqueue(port, look);
+        let (mut polled, mut is_idle) = (0, self.inside == 0);
+        loop {
+            let most = if is_idle { rest } else { rest.min(ROTATION_PORTS) };
+            if polled >= most {
+                return;
+            }
+            let next = &self.served[self.always_polled + self.rotation..];
+            let next = &next[..next.len().min(most - polled)];
+            let found = next.iter().position(PolledRing::has_pending);
+            let passed = found.map_or(next.len(), |found| found + 1);
+            let last = self.always_polled + self.rotation + passed - 1;
+            polled += passed;
+            let rotation = self.rotation + passed;
+            self.rotation = if rotation < rest { rotation } else { 0 };
+            if found.is_some() {
+                is_idle = false;
+                self.enqueue(last, look);
                 if look.descriptors == 0 {
                     self.has_skipped = true;
                     return;
@@ -73,7 +87,8 @@ impl<D: Discipline> Plane<D> {
     /// Takes one frame from a port that has room, and more within the look. A frame that is unfit for the
     /// discipline counts as the port's turn.
     #[inline(never)]
-    fn enqueue(&mut self, port: usize, look: &mut Look) {
+    fn enqueue(&mut self, at: usize, look: &mut Look) {
+        let PolledRing { port, .. } = self.served[at];
         if self.shared.ports[port].life.is_broken() {
             // Another plane found the port's RX ring broken.
             self.stop_tx(port);
@@ -84,12 +99,26 @@ impl<D: Discipline> Plane<D> {
             self.has_skipped = true;
             return;
         }
+        if self.served[at].kicks() {
+            self.disable_kick(at);
+        }
         while self.enqueue_one(port, look)
             && look.extra_frames > 0
             && self.ports[port].looks_to_skip == 0
             && self.ports[port].has_room()
         {
             look.extra_frames -= 1;
+        }
+        self.update_polled(port);
+    }
+
+    /// Lets a driver skip kicks. A driver with `VIRTIO_F_EVENT_IDX` kicks once by itself.
+    #[cold]
+    fn disable_kick(&mut self, at: usize) {
+        let port = self.served[at].port;
+        self.served[at].set_kicks(false);
+        if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.disable_kick()) {
+            self.break_port(port, error);
         }
     }
 
@@ -261,6 +290,7 @@ impl<D: Discipline> Plane<D> {
         match self.discipline.arrive(self.now, packet) {
             Ok(()) => {
                 queue.tx_backlog += 1;
+                self.inside += 1;
                 queue.slots[number as usize % IN_FLIGHT_MAX].copies += 1;
                 if let Some(checker) = &mut self.checker {
                     checker.arrived(&packet);
@@ -296,12 +326,17 @@ mod tests {
     /// A TX ring in which every entry is available and begins a chain of this many descriptors of this
     /// length, without an end.
     fn full_ring(descriptors: u16, bytes: u32) -> TxRing {
+        ring(ENTRIES, descriptors, bytes)
+    }
+
+    /// The same with this many available entries.
+    fn ring(available: u16, descriptors: u16, bytes: u32) -> TxRing {
         let (mut queue, end) = Queue::new(0, ENTRIES, 2048, 4096).expect("a queue");
         let file = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
         File::from(file.try_clone().expect("a file")).set_len(end).expect("long enough");
         let region = Region { guest_address: 0, bytes: end, user_address: 0, offset: 0, file };
         let memory = Arc::new(Memory::map(vec![region]).expect("mapped"));
-        for head in 0..ENTRIES {
+        for head in 0..available {
             let place = queue.descriptors + u64::from(head) * DESC_BYTES;
             let flags = if descriptors > 1 { DESC_F_NEXT } else { 0 };
             let next = (head + 1) % ENTRIES;
@@ -388,6 +423,36 @@ mod tests {
             before = sum;
         }
         assert!(unfit(&plane).iter().all(|unfit| *unfit >= 7), "{:?}", unfit(&plane));
+    }
+
+    #[test]
+    fn a_look_finds_the_only_frame_of_many_ports() {
+        for port in [0, 7, 8, 11, 12, 199] {
+            let rings = (0..200).map(|at| ring(u16::from(at == port), 1, 64));
+            let mut plane = plane(rings.collect());
+            assert!(plane.has_pending());
+            plane.poll();
+            let sent: Vec<_> = plane.ports.iter().map(|port| port.stats.sent.packets).collect();
+            assert_eq!((sent[port], sent.iter().sum::<u64>()), (1, 1), "port {port}");
+            assert!(!plane.has_pending());
+        }
+    }
+
+    #[test]
+    fn a_driver_is_asked_once_to_kick_until_its_next_frame() {
+        let mut plane = plane((0..20).map(|_| ring(1, 1, 64)).collect());
+        let asked = |plane: &Plane<_>| plane.served.iter().filter(|ring| ring.kicks()).count();
+        assert!(plane.enable_kicks(), "frames are there");
+        assert_eq!(asked(&plane), 20);
+        assert!(plane.enable_kicks(), "they still are");
+        plane.poll();
+        assert_eq!(asked(&plane), 20 - 12, "eight ports are polled always, and four in turn");
+        while plane.has_pending() {
+            plane.poll();
+        }
+        assert_eq!(asked(&plane), 0);
+        assert!(!plane.enable_kicks());
+        assert_eq!(asked(&plane), 20);
     }
 
     #[test]

@@ -58,13 +58,6 @@ impl Vring {
         Ok(count)
     }
 
-    /// Is a chain available, or an error that the next pop reports?
-    #[inline]
-    pub(super) fn has_pending(&self) -> bool {
-        let next = self.queue.next_avail();
-        next != self.avail_idx || u16::from_le(self.avail_index.at(0).load(Ordering::Acquire)) != next
-    }
-
     /// Pops the next chain if it is a single descriptor, as almost all are.
     #[inline(always)]
     pub(super) fn pop_single(&mut self, writable: bool) -> Result<NextChain, RingError> {

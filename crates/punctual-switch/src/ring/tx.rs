@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
 
 use virtio_queue::QueueT;
 use vm_memory::{VolatileMemory as _, VolatileSlice};
@@ -13,6 +14,7 @@ use super::vring::{Vring, VringConfig};
 use crate::error::RingError;
 use crate::frame::{self, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES};
 use crate::narrow::{to_u8, to_u32};
+use crate::sys::GuestArray;
 use crate::vlan::VlanTag;
 
 #[derive(Debug)]
@@ -133,10 +135,15 @@ impl TxRing {
         self.ring.refresh_avail()
     }
 
-    /// Is a chain available, or an error that the next pop reports?
+    /// The driver's avail index, to be polled.
+    pub(crate) fn avail_index(&self) -> GuestArray<AtomicU16> {
+        self.ring.avail_index.clone()
+    }
+
+    /// The index of the next chain.
     #[inline]
-    pub(crate) fn has_pending(&self) -> bool {
-        self.ring.has_pending()
+    pub(crate) fn next_avail(&self) -> u16 {
+        self.ring.queue.next_avail()
     }
 
     /// Replaces the call event, and signals it once. Returns the former one.

@@ -22,7 +22,7 @@ impl GuestCell for [AtomicU32; 2] {}
 impl GuestCell for [AtomicU64; 2] {}
 
 /// An array in a VM's memory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct GuestArray<T> {
     first: NonNull<T>,
     /// The number of entries, a power of two, less one.
@@ -49,6 +49,13 @@ impl<T: GuestCell> GuestArray<T> {
         // SAFETY: `new` checked that all entries are aligned and within the mapping, which `_map` keeps.
         // Entries are atomics, so others may change them at any time.
         unsafe { self.first.add(index & self.mask).as_ref() }
+    }
+}
+
+// Not derived: the entries need not be `Clone`.
+impl<T> Clone for GuestArray<T> {
+    fn clone(&self) -> Self {
+        GuestArray { first: self.first, mask: self.mask, _map: Arc::clone(&self._map) }
     }
 }
 

@@ -1,0 +1,74 @@
+//! The TX rings that a plane polls, in one array. A look at a ring reads its entry and the driver's avail
+//! index, and nothing else of the port, so idle ports cost little.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::port_queue::PortQueue;
+use crate::sys::GuestArray;
+
+#[derive(Debug)]
+pub(super) struct PolledRing {
+    pub(super) port: usize,
+    /// The driver's avail index; `None`: the ring has stopped.
+    avail_index: Option<GuestArray<AtomicU16>>,
+    /// The index of the next frame.
+    next_avail: u16,
+    /// Is there room for a frame that could change a decision? Set and cleared by `update`.
+    wants_frame: bool,
+    /// Does the driver kick? Set when the plane has asked for it, cleared by the next frame.
+    kicks: bool,
+}
+
+impl PolledRing {
+    pub(super) fn new(port: usize) -> PolledRing {
+        PolledRing { port, avail_index: None, next_avail: 0, wants_frame: false, kicks: false }
+    }
+
+    /// The port's ring has started or stopped.
+    pub(super) fn set_ring(&mut self, queue: &PortQueue) {
+        self.avail_index = queue.tx.as_ref().map(|tx| tx.avail_index());
+        self.kicks = false;
+        self.update(queue);
+    }
+
+    /// The port has taken, passed on or returned frames.
+    #[inline]
+    pub(super) fn update(&mut self, queue: &PortQueue) {
+        self.wants_frame = queue.wants_frame();
+        if let Some(tx) = &queue.tx {
+            self.next_avail = tx.next_avail();
+        }
+    }
+
+    /// Could a frame be taken now, or is the ring broken?
+    #[inline(always)]
+    pub(super) fn has_pending(&self) -> bool {
+        self.wants_frame
+            && self
+                .avail_index
+                .as_ref()
+                .is_some_and(|index| u16::from_le(index.at(0).load(Ordering::Acquire)) != self.next_avail)
+    }
+
+    #[inline]
+    pub(super) fn wants_frame(&self) -> bool {
+        self.wants_frame
+    }
+
+    #[inline]
+    pub(super) fn kicks(&self) -> bool {
+        self.kicks
+    }
+
+    pub(super) fn set_kicks(&mut self, kicks: bool) {
+        self.kicks = kicks;
+    }
+
+    /// Is it what `update` would make of it?
+    pub(super) fn is_current(&self, queue: &PortQueue) -> bool {
+        let next_avail = queue.tx.as_ref().map_or(self.next_avail, |tx| tx.next_avail());
+        self.wants_frame == queue.wants_frame()
+            && self.next_avail == next_avail
+            && self.avail_index.is_some() == queue.tx.is_some()
+    }
+}
