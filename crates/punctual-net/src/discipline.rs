@@ -196,6 +196,15 @@ pub trait Discipline: Send {
     /// When none is being processed.
     fn complete(&mut self, now: Instant) -> Fate;
 
+    /// As [`Discipline::complete`], but a packet of stage TX may pass softnet and RX as well: if it goes to a
+    /// guest, and if nothing that waits would be processed before it in these stages. Result and state are
+    /// then those of `complete`, `next`, `complete`, `next` and `complete` at `now`: [`Fate::Delivered`], or
+    /// dropped for [`DropReason::DestinationRing`]. The driver calls [`Discipline::set_unread`] before.
+    ///
+    /// # Panics
+    /// When no packet is being processed.
+    fn cut_through(&mut self, now: Instant) -> Fate;
+
     /// The guest has not read `packets` of those delivered to it. They occupy slots of its RX ring. A driver
     /// that never calls this has guests that read at once.
     fn set_unread(&mut self, interface: InterfaceId, packets: u32);
@@ -238,6 +247,10 @@ impl Discipline for Box<dyn Discipline> {
 
     fn complete(&mut self, now: Instant) -> Fate {
         (**self).complete(now)
+    }
+
+    fn cut_through(&mut self, now: Instant) -> Fate {
+        (**self).cut_through(now)
     }
 
     fn set_unread(&mut self, interface: InterfaceId, packets: u32) {

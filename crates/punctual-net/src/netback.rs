@@ -247,6 +247,23 @@ impl Stages for Netback {
         None
     }
 
+    #[inline(always)]
+    fn tx_goes_on(&self) -> bool {
+        match &self.turns {
+            Turns::Cyclic { ready, .. } => ready.first().is_some(),
+            Turns::List { ready, .. } => !ready.is_empty(),
+        }
+    }
+
+    #[inline(always)]
+    fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32 {
+        let put = self.softnet_put(path, index);
+        debug_assert!(put.is_ok(), "a limit is at least one packet");
+        let picked = self.softnet_pick(path, true);
+        debug_assert_eq!(picked.map(|(picked, _)| picked), Some(index));
+        u32::MAX
+    }
+
     fn softnet_len(&self) -> usize {
         self.devices.iter().map(|device| device.queue.len() as usize).sum()
     }

@@ -285,6 +285,27 @@ impl Path {
         Fate::Queued(Stage::Rx)
     }
 
+    /// Could the packet of stage TX be the next in softnet and RX, if no other waits there? One to a device
+    /// leaves at softnet, and a guest that has credit again may be next in TX.
+    #[inline]
+    pub(crate) fn may_cut_through(&self, now: Instant, index: u32) -> bool {
+        let destination = self.interface(self.packet(index).destination);
+        destination.kind == InterfaceKind::Guest && self.credit_at().is_none_or(|at| at > now)
+    }
+
+    /// The packet passes softnet and RX, where no other waits.
+    #[inline]
+    pub(crate) fn cut_through(&mut self, index: u32) -> Fate {
+        let destination = self.interface(self.packet(index).destination);
+        debug_assert_eq!(destination.receiving, 0, "no packet waits in RX");
+        if destination.unread >= destination.ring_slots {
+            self.drop_packet(index, DropReason::DestinationRing);
+            return Fate::Dropped(DropReason::DestinationRing);
+        }
+        self.pool.remove(index);
+        Fate::Delivered
+    }
+
     /// The packet is through stage RX.
     #[inline]
     pub(crate) fn deliver(&mut self, index: u32) {

@@ -262,6 +262,31 @@ impl Discipline for Preemptive {
         }
     }
 
+    #[inline(always)]
+    fn cut_through(&mut self, now: Instant) -> Fate {
+        let Some(Busy { stage: Stage::Tx, index }) = self.path.busy else { return self.complete(now) };
+        let is_alone = self.softnet.len() + self.rx.len() == 0;
+        if !is_alone || !self.path.may_cut_through(now, index) {
+            return self.complete(now);
+        }
+        self.path.busy = None;
+        let guest = self.path.packet(index).source;
+        if self.path.sent(now, guest) {
+            self.ready(guest);
+        }
+        let owner = self.path.owner(index);
+        let (level, batch) = (owner.level, owner.batch.unwrap_or(self.batch_default));
+        // Another guest of this level goes on with the batch, one that is more urgent goes before it.
+        let goes_before = |other| other < level || other == level && self.batch.left > 0;
+        if self.guests.first().is_some_and(goes_before) {
+            return self.put_softnet(index).map_or_else(Fate::Dropped, |()| Fate::Queued(Stage::Softnet));
+        }
+        let fate = self.path.cut_through(index);
+        let stage = if fate == Fate::Delivered { Stage::Rx } else { Stage::Softnet };
+        self.batch = Batch { stage, level, left: batch - 1 };
+        fate
+    }
+
     #[inline]
     fn set_unread(&mut self, interface: InterfaceId, packets: u32) {
         self.path.set_unread(interface, packets);

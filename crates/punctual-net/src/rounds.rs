@@ -106,6 +106,13 @@ pub(crate) trait Stages: Send {
     /// the round from here on, this one included; `None` ends the round.
     fn softnet_pick(&mut self, path: &Path, starts: bool) -> Option<(u32, u32)>;
 
+    /// Would `tx_pick` go on with the round?
+    fn tx_goes_on(&self) -> bool;
+
+    /// The only packet passes softnet: `softnet_put`, and `softnet_pick` in a round that starts. Returns how
+    /// many the discipline allows the round, this one included.
+    fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32;
+
     /// Packets that wait for softnet.
     fn softnet_len(&self) -> usize;
 
@@ -282,6 +289,36 @@ impl<S: Stages> Discipline for Rounds<S> {
                 Fate::Delivered
             }
         }
+    }
+
+    #[inline(always)]
+    fn cut_through(&mut self, now: Instant) -> Fate {
+        let Some(Busy { stage: Stage::Tx, index }) = self.path.busy else { return self.complete(now) };
+        if !self.rx.is_empty() || self.stages.softnet_len() > 0 || !self.path.may_cut_through(now, index) {
+            return self.complete(now);
+        }
+        self.path.busy = None;
+        let guest = self.path.packet(index).source;
+        if self.path.sent(now, guest) {
+            self.stages.tx_ready(&self.path, guest);
+        }
+        if self.stages.tx_goes_on() {
+            return self.put_softnet(index).map_or_else(Fate::Dropped, |()| Fate::Queued(Stage::Softnet));
+        }
+        let left = self.stages.softnet_cut_through(&mut self.path, index).min(self.limits.softnet_round);
+        self.softnet_until = now + self.limits.softnet_time;
+        let fate = self.path.cut_through(index);
+        if fate == Fate::Delivered && left > 1 {
+            // The round of softnet would have gone on.
+            let next = self.stages.softnet_pick(&self.path, false);
+            debug_assert_eq!(next, None, "no other packet waits");
+        }
+        (self.stage, self.count) = match fate {
+            Fate::Delivered => (Stage::Rx, 1),
+            _ if left > 1 => (Stage::Softnet, 1),
+            _ => (Stage::Rx, 0),
+        };
+        fate
     }
 
     #[inline]

@@ -168,6 +168,19 @@ impl Stages for Rtca {
         Some((index, left))
     }
 
+    #[inline(always)]
+    fn tx_goes_on(&self) -> bool {
+        self.guests.first().is_some_and(|level| level < self.tx_batch.level || self.tx_batch.left > 0)
+    }
+
+    #[inline(always)]
+    fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32 {
+        let owner = path.owner(index);
+        let left = owner.batch.unwrap_or(self.batch);
+        self.softnet_batch = Batch { level: owner.level, left: left - 1 };
+        left
+    }
+
     fn softnet_len(&self) -> usize {
         self.softnet.len()
     }

@@ -2,6 +2,7 @@
 //! running the tests. `tests/allocation.rs` counts what is allocated, so it is a program of its own.
 
 mod common;
+mod cut_through;
 mod disciplines;
 mod event_channel;
 mod golden;

@@ -17,16 +17,16 @@ const ROUND: u32 = 5;
 const SOFTNET_TIME: u64 = 9;
 
 #[derive(Clone, Debug)]
-struct Scenario {
+pub(crate) struct Scenario {
     discipline: &'static str,
     batch: u32,
     softnet_limit: u64,
     tx_turns: &'static str,
-    interfaces: Vec<InterfaceParams>,
+    pub(crate) interfaces: Vec<InterfaceParams>,
     /// Units since the previous arrival, source, destination (both modulo the number of interfaces), bytes.
     arrivals: Vec<(u64, usize, usize, u32)>,
     /// Units that a packet takes in each stage.
-    costs: [u64; 3],
+    pub(crate) costs: [u64; 3],
 }
 
 fn guest() -> impl Strategy<Value = InterfaceParams> {
@@ -43,7 +43,7 @@ fn guest() -> impl Strategy<Value = InterfaceParams> {
         })
 }
 
-fn scenario() -> impl Strategy<Value = Scenario> {
+pub(crate) fn scenario() -> impl Strategy<Value = Scenario> {
     let device =
         guest().prop_map(|guest| InterfaceParams { kind: InterfaceKind::Device, rate: None, ..guest });
     let interface = prop_oneof![4 => guest(), 1 => device];
@@ -68,14 +68,20 @@ fn scenario() -> impl Strategy<Value = Scenario> {
 }
 
 fn build(scenario: &Scenario) -> Box<dyn Discipline> {
+    build_with_rounds(scenario, [ROUND, SOFTNET_ROUND, ROUND])
+}
+
+/// A discipline whose rounds of TX, softnet and RX have as many packets at most.
+pub(crate) fn build_with_rounds(scenario: &Scenario, rounds: [u32; 3]) -> Box<dyn Discipline> {
+    let [tx, softnet, rx] = rounds.map(|round| OptionValue::Count(round.into()));
     let info = registry::find(scenario.discipline).expect("from the registry");
     let given = Options::new()
         .with("batch", OptionValue::Count(u64::from(scenario.batch)))
         .with("softnet_limit", OptionValue::Count(scenario.softnet_limit))
         .with("softnet_weight", OptionValue::Count(2))
-        .with("tx_round", OptionValue::Count(u64::from(ROUND)))
-        .with("rx_round", OptionValue::Count(u64::from(ROUND)))
-        .with("softnet_round", OptionValue::Count(u64::from(SOFTNET_ROUND)))
+        .with("tx_round", tx)
+        .with("rx_round", rx)
+        .with("softnet_round", softnet)
         .with("softnet_time", OptionValue::Duration(UNIT * SOFTNET_TIME))
         .with("tx_turns", OptionValue::Word(scenario.tx_turns));
     (info.build)(&given).expect("valid options")
@@ -244,7 +250,7 @@ impl Observer<'_> {
 }
 
 /// The scenario's packets in the order of their arrival.
-fn arrivals(scenario: &Scenario) -> VecDeque<(Instant, Packet)> {
+pub(crate) fn arrivals(scenario: &Scenario) -> VecDeque<(Instant, Packet)> {
     let interfaces = scenario.interfaces.len();
     let mut time = Instant::ZERO;
     let mut arrivals = VecDeque::new();

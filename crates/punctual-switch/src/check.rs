@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use punctual_net::discipline::{DisciplineInfo, Preemption};
 use punctual_net::rtca::BATCH_OPTION;
-use punctual_net::{Fate, InterfaceId, InterfaceParams, Packet, Stage, Step};
+use punctual_net::{DropReason, Fate, InterfaceId, InterfaceParams, Packet, Stage, Step};
 use punctual_sched::registry::Options;
 
 /// A violated invariant.
@@ -225,6 +225,25 @@ impl Checker {
             let inside = &mut self.inside[step.packet.source.index()];
             *inside = inside.saturating_sub(1);
         }
+    }
+
+    /// Stage TX completed a packet. With a fate of a later stage it passed the stages before as well.
+    #[cold]
+    pub(crate) fn cuts_through(&mut self, step: &Step, fate: Fate) {
+        let passes = [Fate::Delivered, Fate::Dropped(DropReason::DestinationRing)].contains(&fate);
+        if !passes {
+            return self.ends(step, fate);
+        }
+        self.ends(step, Fate::Queued(Stage::Softnet));
+        let softnet = Step { stage: Stage::Softnet, ..*step };
+        self.starts(&softnet);
+        if fate != Fate::Delivered {
+            return self.ends(&softnet, fate);
+        }
+        self.ends(&softnet, Fate::Queued(Stage::Rx));
+        let rx = Step { stage: Stage::Rx, ..*step };
+        self.starts(&rx);
+        self.ends(&rx, fate);
     }
 
     /// Ends the check with `left` packets in the discipline. Returns, for each stage, the most less urgent

@@ -1,5 +1,7 @@
 //! Measures what the steps of a switch cost on this machine, for a network's costs in the simulator.
 //!
+//! As in the simulator, packets pass one stage after the other: none cuts through.
+//!
 //! Two uplinks (`uplink.rs`) exchange frames through a plane as VMs do, with their threads on another
 //! processor. They send a burst of four frames, and the next burst when the last frame has arrived, so all
 //! threads sleep in between and none keeps a processor for long.

@@ -9,7 +9,8 @@
 //!   before stage TX; the others wait in the guest's ring, so a rate limit delays frames and never drops
 //!   them.
 //! - **Egress** (`egress.rs`): TX passes a packet on, softnet reports the receiver's free buffers, RX copies
-//!   the frame from guest to guest and returns the sender's buffers.
+//!   the frame from guest to guest and returns the sender's buffers. A packet cuts through: if nothing that
+//!   waits would go before it in softnet and RX ([`Discipline::cut_through`]), the three stages are one step.
 //! - **Notification** (`notify.rs`, `pending.rs`): publishing a used index and signalling a driver costs more
 //!   than a stage, so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It
 //!   notifies before it carries anything less urgent, and before it waits.
@@ -20,8 +21,9 @@
 //! `EXTRA_FRAMES_MAX` more in total. It reads `LOOK_DESCRIPTORS_MAX` descriptors and the rest of the last
 //! frame, and passes over a port for a while whose frame had many. A frame that never becomes a packet is the
 //! port's turn like any other. Nothing else happens between two decisions, so an urgent packet waits
-//! for the packet in progress and for these frames. A plane reads its mailbox every `STEPS_PER_BATCH` steps.
-//! It allocates nothing after the start.
+//! for the packet in progress and for these frames. That packet may be in all stages at once; its copy, in
+//! RX, takes most of the time. A plane reads its mailbox every `STEPS_PER_BATCH` steps. It allocates nothing
+//! after the start.
 //!
 //! The plane does not poll a port that has two or more packets before stage TX. The discipline sees only the
 //! first of them, and whether another one follows, so a further frame changes no decision.
@@ -91,6 +93,8 @@ pub(crate) struct Plane<D> {
     rx_rings: Vec<Option<Box<RxRing>>>,
     vlans: Option<Arc<Filter>>,
     pub(crate) checker: Option<Checker>,
+    /// May packets pass all stages in one step?
+    cuts_through: bool,
     /// How long the plane busy-polls before it sleeps.
     pub(crate) poll_time: Duration,
     epoll: OwnedFd,
@@ -154,6 +158,10 @@ pub(crate) trait RunPlane: Send {
     #[cfg(feature = "testing")]
     fn start_rings(&mut self, port: usize, tx: Box<TxRing>, rx: Box<RxRing>);
 
+    /// Lets no packet pass several stages in one step.
+    #[cfg(feature = "testing")]
+    fn forbid_cut_through(&mut self);
+
     /// Runs until no packet waits.
     #[cfg(feature = "testing")]
     fn run_to_idle(&mut self);
@@ -179,9 +187,14 @@ impl<D: Discipline> RunPlane for Plane<D> {
     }
 
     #[cfg(feature = "testing")]
+    fn forbid_cut_through(&mut self) {
+        self.cuts_through = false;
+    }
+
+    #[cfg(feature = "testing")]
     fn run_to_idle(&mut self) {
         self.read_clock();
-        while self.run_batch() == Work::Pending {
+        while self.run_batch() == Work::Pending || self.has_pending() {
             self.read_clock();
         }
     }
@@ -224,6 +237,7 @@ impl<D: Discipline> Plane<D> {
             discipline,
             vlans,
             checker: None,
+            cuts_through: true,
             poll_time: Duration::ZERO,
             epoll,
             mailbox_epoll,
@@ -412,8 +426,8 @@ impl<D: Discipline> Plane<D> {
 
     /// Asks the drivers to kick. Returns whether a frame is available already.
     ///
-    /// A driver that was asked kicks until the plane takes its next frame: it is not asked again, and a look
-    /// at its index is enough, for it has seen the request before it stores a new one, or this load sees that.
+    /// A driver that was asked kicks until the plane takes its next frame. It is not asked again, and a look
+    /// at its index is enough: it sees the request after it has stored an index that this look does not see.
     fn enable_kicks(&mut self) -> bool {
         let mut is_pending = false;
         for at in 0..self.served.len() {

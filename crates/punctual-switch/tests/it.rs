@@ -5,6 +5,7 @@ mod attacks;
 mod budget;
 mod common;
 mod costs;
+mod cut_through;
 mod descriptors;
 mod hostile;
 mod idle;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use punctual_net::{Discipline, Fate, InterfaceId, Packet, Stage, Step};
+use punctual_net::{Discipline, DropReason, Fate, InterfaceId, Packet, Stage, Step};
 
 use super::Plane;
 use super::pending::NOTIFY_BATCH_MAX;
@@ -62,7 +62,7 @@ fn deliver_locked(
 }
 
 impl<D: Discipline> Plane<D> {
-    /// Does the work of a stage for a packet.
+    /// Does the work of a stage for a packet, or of all stages if it cuts through.
     #[inline(always)]
     pub(super) fn run_step(&mut self, step: &Step) {
         let port = step.packet.source.index();
@@ -73,38 +73,82 @@ impl<D: Discipline> Plane<D> {
         if let Some(checker) = &mut self.checker {
             checker.starts(step);
         }
-        match step.stage {
+        let fate = match step.stage {
             Stage::Tx => {
                 debug_assert!(self.ports[port].tx_backlog > 0, "TX of a packet that never arrived");
                 self.ports[port].tx_backlog -= 1;
+                if self.cuts_through {
+                    self.report_buffers(step.packet.destination);
+                    self.cut_through(step)
+                } else {
+                    self.complete(step)
+                }
             }
-            Stage::Softnet => self.report_buffers(step.packet.destination),
-            Stage::Rx => self.deliver(&step.packet),
-        }
-        self.steps_since_clock += 1;
-        let is_long = step.stage == Stage::Rx && step.packet.bytes >= LONG_BYTES;
-        if is_long || self.steps_since_clock >= STEPS_PER_CLOCK_READ {
-            self.read_clock();
-        }
-        let fate = self.discipline.complete(self.now);
-        self.stats.carried[step.stage as usize] += 1;
-        if let Some(checker) = &mut self.checker {
-            checker.ends(step, fate);
-        }
-        self.inside -= usize::from(!matches!(fate, Fate::Queued(_)));
+            Stage::Softnet => {
+                self.report_buffers(step.packet.destination);
+                self.complete(step)
+            }
+            Stage::Rx => {
+                self.deliver(&step.packet);
+                self.complete(step)
+            }
+        };
         match fate {
             Fate::Queued(_) => {}
             Fate::Dropped(reason) => {
+                self.inside -= 1;
                 self.ports[port].stats.drops.count(reason);
                 self.drop_copy(port, frame_number(&step.packet));
             }
             Fate::Delivered => {
+                self.inside -= 1;
                 if self.pending.deliveries.len() >= NOTIFY_BATCH_MAX || step.packet.bytes >= LONG_BYTES {
                     self.notify();
                 }
             }
         }
         self.update_polled(port);
+    }
+
+    /// Completes a stage of a packet.
+    #[inline(always)]
+    fn complete(&mut self, step: &Step) -> Fate {
+        self.count_steps(1, step.stage == Stage::Rx && step.packet.bytes >= LONG_BYTES);
+        let fate = self.discipline.complete(self.now);
+        self.stats.carried[step.stage as usize] += 1;
+        if let Some(checker) = &mut self.checker {
+            checker.ends(step, fate);
+        }
+        fate
+    }
+
+    /// Completes stage TX of a packet, and the others as well if it would be the next there.
+    #[inline(always)]
+    fn cut_through(&mut self, step: &Step) -> Fate {
+        let fate = self.discipline.cut_through(self.now);
+        self.stats.carried[Stage::Tx as usize] += 1;
+        let passes_softnet = matches!(fate, Fate::Delivered | Fate::Dropped(DropReason::DestinationRing));
+        self.stats.carried[Stage::Softnet as usize] += u64::from(passes_softnet);
+        if let Some(checker) = &mut self.checker {
+            checker.cuts_through(step, fate);
+        }
+        if fate == Fate::Delivered {
+            self.stats.carried[Stage::Rx as usize] += 1;
+            self.deliver(&step.packet);
+            self.count_steps(3, step.packet.bytes >= LONG_BYTES);
+        } else {
+            self.count_steps(1, false);
+        }
+        fate
+    }
+
+    /// Reads the clock after enough steps, or a long one.
+    #[inline(always)]
+    fn count_steps(&mut self, steps: u32, is_long: bool) {
+        self.steps_since_clock += steps;
+        if is_long || self.steps_since_clock >= STEPS_PER_CLOCK_READ {
+            self.read_clock();
+        }
     }
 
     /// Reports to the discipline how many slots of the receiver's ring are occupied.

@@ -35,24 +35,36 @@ pub(super) struct Look {
 }
 
 impl<D: Discipline> Plane<D> {
-    /// Takes frames from the ports whose turn it is.
+    /// Takes frames from the ports whose turn it is. If only one has any, and no packet waits, one frame is
+    /// enough: it can cut through the stages.
     #[inline(always)]
     pub(super) fn poll(&mut self) {
         let mut look = Look { extra_frames: EXTRA_FRAMES_MAX, descriptors: LOOK_DESCRIPTORS_MAX };
         self.has_skipped = false;
         debug_assert!(self.served.iter().all(|ring| ring.is_current(&self.ports[ring.port])));
-        for at in 0..self.always_polled {
-            if self.served[at].has_pending() {
-                self.enqueue(at, &mut look);
-                if look.descriptors == 0 {
-                    self.has_skipped = true;
-                    return;
-                }
+        let mut found = self.next_pending(0);
+        while let Some(at) = found {
+            let next = self.next_pending(at + 1);
+            if next.is_none() && self.inside == 0 {
+                look.extra_frames = 0;
             }
+            self.enqueue(at, &mut look);
+            if look.descriptors == 0 {
+                self.has_skipped = true;
+                return;
+            }
+            found = next;
         }
         if self.always_polled < self.served.len() {
             self.poll_rotation(&mut look);
         }
+    }
+
+    /// The first place from `start` on, among those that are always polled, whose port has a frame.
+    #[inline(always)]
+    fn next_pending(&self, start: usize) -> Option<usize> {
+        let rings = self.served.get(start..self.always_polled)?;
+        Some(start + rings.iter().position(PolledRing::has_pending)?)
     }
 
     /// Takes frames from the next [`ROTATION_PORTS`] of the ports that take turns. Looks on to the next frame

@@ -11,6 +11,8 @@ impl<D: Discipline> Plane<D> {
     /// As [`Plane::run`], and records what the steps take.
     pub(super) fn run_timed(mut self, published: &PublishTime) -> (Outcome, StepTimes) {
         let mut times = StepTimes::default();
+        // Each stage is measured by itself.
+        self.cuts_through = false;
         loop {
             while let Some(command) = self.mailbox.try_recv() {
                 if matches!(command, Command::Exit) {

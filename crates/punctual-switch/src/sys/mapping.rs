@@ -59,7 +59,8 @@ impl<T> Clone for GuestArray<T> {
     }
 }
 
-// SAFETY: it is a shared reference to the entries, which are `Sync`, and an `Arc` of what any thread may unmap.
+// SAFETY: it is a shared reference to the entries, which are `Sync`, and an `Arc` of a mapping that any
+// thread may unmap.
 unsafe impl<T: GuestCell> Send for GuestArray<T> {}
 // SAFETY: as above.
 unsafe impl<T: GuestCell> Sync for GuestArray<T> {}
@@ -93,8 +94,8 @@ impl GuestRegion {
     pub(crate) fn slice(&self, address: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
         let offset = self.offset(address)?;
         let bytes = bytes.min(to_usize(self.bytes) - offset);
-        // SAFETY: the mapping has `self.bytes` bytes and lives as long as `self.map`, which the slice borrows.
-        // The memory of VMs is accessed by volatile slices and atomics only.
+        // SAFETY: the mapping has `self.bytes` bytes and lives as long as `self.map`, which the slice
+        // borrows. The memory of VMs is accessed by volatile slices and atomics only.
         Some(unsafe { VolatileSlice::new(self.host.add(offset).as_ptr(), bytes) })
     }
 }

@@ -1,4 +1,4 @@
-//! Event descriptors and clocks of the kernel, mapped memory. The submodules have the only `unsafe` of this crate.
+//! Event descriptors, clocks, and mapped memory. The submodules have the only `unsafe` of this crate.
 
 mod fault;
 mod mapping;

@@ -81,6 +81,11 @@ impl SteppedPlane {
         Ok(SteppedPlane { plane, vms })
     }
 
+    /// Lets no packet pass several stages in one step.
+    pub fn forbid_cut_through(&mut self) {
+        self.plane.forbid_cut_through();
+    }
+
     /// Carries frames until no one waits.
     #[inline(never)]
     pub fn run(&mut self) {
