@@ -184,6 +184,15 @@ pub trait Discipline: Send {
     /// Why it was dropped; it is counted.
     fn arrive(&mut self, now: Instant, packet: Packet) -> Result<(), DropReason>;
 
+    /// A packet arrives and passes all stages at once, if no other is here: [`Discipline::arrive`],
+    /// [`Discipline::next`] and [`Discipline::cut_through`] in one call. `None`, and nothing changes, if
+    /// others wait, if the rate of its source is limited, and for devices. The driver calls
+    /// [`Discipline::set_unread`] for the receiver before.
+    ///
+    /// # Panics
+    /// While a packet is being processed.
+    fn pass(&mut self, now: Instant, packet: &Packet) -> Option<Fate>;
+
     /// Chooses what is processed from `now` on.
     ///
     /// # Panics
@@ -239,6 +248,10 @@ impl Discipline for Box<dyn Discipline> {
 
     fn arrive(&mut self, now: Instant, packet: Packet) -> Result<(), DropReason> {
         (**self).arrive(now, packet)
+    }
+
+    fn pass(&mut self, now: Instant, packet: &Packet) -> Option<Fate> {
+        (**self).pass(now, packet)
     }
 
     fn next(&mut self, now: Instant) -> Next {

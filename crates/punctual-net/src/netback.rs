@@ -30,7 +30,7 @@ use crate::discipline::{
     BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, Discipline, DisciplineInfo, InterfaceKind, InterfaceParams,
     PACKETS, Preemption, RING_SLOTS,
 };
-use crate::packet::{DropReason, InterfaceId, narrow};
+use crate::packet::{DropReason, InterfaceId, Packet, narrow};
 use crate::path::Path;
 use crate::queue::List;
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
@@ -262,6 +262,17 @@ impl Stages for Netback {
         let picked = self.softnet_pick(path, true);
         debug_assert_eq!(picked.map(|(picked, _)| picked), Some(index));
         u32::MAX
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, path: &mut Path, packet: &Packet) -> u32 {
+        if let Turns::Cyclic { next, .. } = &mut self.turns {
+            *next = packet.source.index() + 1;
+        }
+        let index = path.pool.add(*packet);
+        let left = self.softnet_cut_through(path, index);
+        path.pool.remove(index);
+        left
     }
 
     fn softnet_len(&self) -> usize {

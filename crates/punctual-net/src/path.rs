@@ -296,14 +296,32 @@ impl Path {
     /// The packet passes softnet and RX, where no other waits.
     #[inline]
     pub(crate) fn cut_through(&mut self, index: u32) -> Fate {
-        let destination = self.interface(self.packet(index).destination);
-        debug_assert_eq!(destination.receiving, 0, "no packet waits in RX");
-        if destination.unread >= destination.ring_slots {
-            self.drop_packet(index, DropReason::DestinationRing);
-            return Fate::Dropped(DropReason::DestinationRing);
-        }
+        let packet = *self.packet(index);
         self.pool.remove(index);
-        Fate::Delivered
+        self.pass(&packet)
+    }
+
+    /// Is this packet, which arrives, the only one, and may it be sent at any time?
+    #[inline]
+    pub(crate) fn may_pass(&self, packet: &Packet) -> bool {
+        let source = self.interface(packet.source);
+        let destination = self.interface(packet.destination);
+        assert!(self.busy.is_none(), "a packet is being processed");
+        self.in_rings == 0
+            && source.bucket.is_none()
+            && [source.kind, destination.kind] == [InterfaceKind::Guest; 2]
+    }
+
+    /// A packet to a guest passes softnet and RX, where no other waits.
+    #[inline]
+    pub(crate) fn pass(&mut self, packet: &Packet) -> Fate {
+        let destination = self.interface(packet.destination);
+        debug_assert_eq!(destination.receiving, 0, "no packet waits in RX");
+        if destination.unread < destination.ring_slots {
+            return Fate::Delivered;
+        }
+        self.interfaces[packet.source.index()].drops.count(DropReason::DestinationRing);
+        Fate::Dropped(DropReason::DestinationRing)
     }
 
     /// The packet is through stage RX.

@@ -287,6 +287,19 @@ impl Discipline for Preemptive {
         fate
     }
 
+    #[inline(always)]
+    fn pass(&mut self, _now: Instant, packet: &Packet) -> Option<Fate> {
+        if !self.path.may_pass(packet) || self.softnet.len() + self.rx.len() > 0 {
+            return None;
+        }
+        let source = self.path.interface(packet.source);
+        let (level, batch) = (source.level, source.batch.unwrap_or(self.batch_default));
+        let fate = self.path.pass(packet);
+        let stage = if fate == Fate::Delivered { Stage::Rx } else { Stage::Softnet };
+        self.batch = Batch { stage, level, left: batch - 1 };
+        Some(fate)
+    }
+
     #[inline]
     fn set_unread(&mut self, interface: InterfaceId, packets: u32) {
         self.path.set_unread(interface, packets);

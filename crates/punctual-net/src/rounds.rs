@@ -113,6 +113,9 @@ pub(crate) trait Stages: Send {
     /// many the discipline allows the round, this one included.
     fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32;
 
+    /// The only packet passes a round of TX and one of softnet. Returns the same.
+    fn pass(&mut self, path: &mut Path, packet: &Packet) -> u32;
+
     /// Packets that wait for softnet.
     fn softnet_len(&self) -> usize;
 
@@ -184,6 +187,23 @@ impl<S: Stages> Rounds<S> {
             Stage::Rx => Stage::Tx,
             Stage::Tx => Stage::Softnet,
             Stage::Softnet => Stage::Rx,
+        };
+    }
+
+    /// The only packet has passed a round of softnet that had `left` packets to take, and one of RX unless it
+    /// was dropped.
+    #[inline(always)]
+    fn end_cut_through(&mut self, now: Instant, fate: Fate, left: u32) {
+        self.softnet_until = now + self.limits.softnet_time;
+        if fate == Fate::Delivered && left > 1 {
+            // The round of softnet would have gone on.
+            let next = self.stages.softnet_pick(&self.path, false);
+            debug_assert_eq!(next, None, "no other packet waits");
+        }
+        (self.stage, self.count) = match fate {
+            Fate::Delivered => (Stage::Rx, 1),
+            _ if left > 1 => (Stage::Softnet, 1),
+            _ => (Stage::Rx, 0),
         };
     }
 
@@ -306,19 +326,20 @@ impl<S: Stages> Discipline for Rounds<S> {
             return self.put_softnet(index).map_or_else(Fate::Dropped, |()| Fate::Queued(Stage::Softnet));
         }
         let left = self.stages.softnet_cut_through(&mut self.path, index).min(self.limits.softnet_round);
-        self.softnet_until = now + self.limits.softnet_time;
         let fate = self.path.cut_through(index);
-        if fate == Fate::Delivered && left > 1 {
-            // The round of softnet would have gone on.
-            let next = self.stages.softnet_pick(&self.path, false);
-            debug_assert_eq!(next, None, "no other packet waits");
-        }
-        (self.stage, self.count) = match fate {
-            Fate::Delivered => (Stage::Rx, 1),
-            _ if left > 1 => (Stage::Softnet, 1),
-            _ => (Stage::Rx, 0),
-        };
+        self.end_cut_through(now, fate, left);
         fate
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, now: Instant, packet: &Packet) -> Option<Fate> {
+        if !self.path.may_pass(packet) || self.stages.softnet_len() > 0 || !self.rx.is_empty() {
+            return None;
+        }
+        let left = self.stages.pass(&mut self.path, packet).min(self.limits.softnet_round);
+        let fate = self.path.pass(packet);
+        self.end_cut_through(now, fate, left);
+        Some(fate)
     }
 
     #[inline]

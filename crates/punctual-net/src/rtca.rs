@@ -28,7 +28,7 @@ use crate::discipline::{
     PRIORITY, Preemption, RING_SLOTS, SOFTNET_LIMIT,
 };
 use crate::levels::{LevelQueues, Levels};
-use crate::packet::{DropReason, InterfaceId};
+use crate::packet::{DropReason, InterfaceId, Packet};
 use crate::path::Path;
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
 
@@ -179,6 +179,15 @@ impl Stages for Rtca {
         let left = owner.batch.unwrap_or(self.batch);
         self.softnet_batch = Batch { level: owner.level, left: left - 1 };
         left
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, path: &mut Path, packet: &Packet) -> u32 {
+        let source = path.interface(packet.source);
+        let batch = source.batch.unwrap_or(self.batch);
+        self.tx_batch = Batch { level: source.level, left: batch - 1 };
+        self.softnet_batch = self.tx_batch;
+        batch
     }
 
     fn softnet_len(&self) -> usize {

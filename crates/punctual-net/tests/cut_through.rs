@@ -35,6 +35,28 @@ impl Pair {
         assert_eq!(self.cut.arrive(now, packet), self.staged.arrive(now, packet));
     }
 
+    /// A packet arrives while none is being processed.
+    fn pass(&mut self, now: Instant, packet: Packet) {
+        let Some(fate) = self.cut.pass(now, &packet) else { return self.arrive(now, packet) };
+        self.cuts += 1;
+        assert_eq!(self.staged.arrive(now, packet), Ok(()));
+        let mut staged = Fate::Queued(Stage::Tx);
+        for stage in [Stage::Tx, Stage::Softnet, Stage::Rx] {
+            if staged == Fate::Queued(stage) {
+                staged = self.process(now, stage, packet);
+            }
+        }
+        assert_eq!(fate, staged);
+        self.compare();
+    }
+
+    /// The next decision of the discipline that passes packets stage by stage.
+    fn process(&mut self, now: Instant, stage: Stage, packet: Packet) -> Fate {
+        let Next::Process(next) = self.staged.next(now) else { panic!("nothing to do") };
+        assert_eq!((next.stage, next.packet), (stage, packet), "nothing goes before it");
+        self.staged.complete(now)
+    }
+
     fn next(&mut self, now: Instant) -> Next {
         let next = self.cut.next(now);
         assert_eq!(next, self.staged.next(now));
@@ -55,9 +77,7 @@ impl Pair {
             self.cuts += 1;
             for stage in [Stage::Softnet, Stage::Rx] {
                 if staged == Fate::Queued(stage) {
-                    let Next::Process(next) = self.staged.next(now) else { panic!("nothing to do") };
-                    assert_eq!((next.stage, next.packet), (stage, step.packet), "nothing goes before it");
-                    staged = self.staged.complete(now);
+                    staged = self.process(now, stage, step.packet);
                 }
             }
         }
@@ -83,7 +103,8 @@ fn drive(scenario: &Scenario, rounds: [u32; 3], unread: &[u32]) -> usize {
     let (mut unread, mut now) = (unread.iter().copied().cycle(), at(0));
     loop {
         while let Some((_, packet)) = arrivals.pop_front_if(|&mut (at, _)| at <= now) {
-            pair.arrive(now, packet);
+            pair.set_unread(packet.destination, unread.next().unwrap_or_default());
+            pair.pass(now, packet);
         }
         let arrival = arrivals.front().map(|&(at, _)| at);
         let step = match (pair.next(now), arrival) {
@@ -155,9 +176,15 @@ fn a_packet_that_is_alone_cuts_through_under_every_discipline() {
         let mut discipline = build(info.name, &[("batch", 64)]);
         let ids = [1, 2].map(|priority| discipline.attach(at(0), &guest(priority)).expect("valid"));
         for id in 0..10 {
-            discipline.arrive(at(id), packet(id, ids[0], ids[1])).expect("room");
-            assert!(matches!(discipline.next(at(id)), Next::Process(step) if step.stage == Stage::Tx));
-            assert_eq!(discipline.cut_through(at(id)), Fate::Delivered, "{}", info.name);
+            let packet = packet(id, ids[0], ids[1]);
+            if id < 5 {
+                assert_eq!(discipline.pass(at(id), &packet), Some(Fate::Delivered), "{}", info.name);
+            } else {
+                discipline.arrive(at(id), packet).expect("room");
+                assert_eq!(discipline.pass(at(id), &packet), None, "{}: another one waits", info.name);
+                assert!(matches!(discipline.next(at(id)), Next::Process(step) if step.stage == Stage::Tx));
+                assert_eq!(discipline.cut_through(at(id)), Fate::Delivered, "{}", info.name);
+            }
             assert_eq!(discipline.next(at(id)), Next::Idle);
         }
     }

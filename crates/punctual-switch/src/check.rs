@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use punctual_net::discipline::{DisciplineInfo, Preemption};
 use punctual_net::rtca::BATCH_OPTION;
 use punctual_net::{DropReason, Fate, InterfaceId, InterfaceParams, Packet, Stage, Step};
+use punctual_sched::Instant;
 use punctual_sched::registry::Options;
 
 /// A violated invariant.
@@ -244,6 +245,21 @@ impl Checker {
         let rx = Step { stage: Stage::Rx, ..*step };
         self.starts(&rx);
         self.ends(&rx, fate);
+    }
+
+    /// A packet arrived and passed all stages at once.
+    #[cold]
+    pub(crate) fn passes(&mut self, packet: &Packet, fate: Fate) {
+        self.arrived(packet);
+        let step = Step {
+            stage: Stage::Tx,
+            packet: *packet,
+            starts_round: true,
+            round_packets_max: 1,
+            round_until: Instant::NEVER,
+        };
+        self.starts(&step);
+        self.cuts_through(&step, fate);
     }
 
     /// Ends the check with `left` packets in the discipline. Returns, for each stage, the most less urgent

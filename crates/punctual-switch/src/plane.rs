@@ -10,7 +10,8 @@
 //!   them.
 //! - **Egress** (`egress.rs`): TX passes a packet on, softnet reports the receiver's free buffers, RX copies
 //!   the frame from guest to guest and returns the sender's buffers. A packet cuts through: if nothing that
-//!   waits would go before it in softnet and RX ([`Discipline::cut_through`]), the three stages are one step.
+//!   waits would go before it in softnet and RX ([`Discipline::cut_through`]), the three stages are one step. A
+//!   frame of the only port that has any does not even enter the discipline ([`Discipline::pass`]).
 //! - **Notification** (`notify.rs`, `pending.rs`): publishing a used index and signalling a driver costs more
 //!   than a stage, so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It
 //!   notifies before it carries anything less urgent, and before it waits.
@@ -110,6 +111,11 @@ pub(crate) struct Plane<D> {
     inside: usize,
     /// The last look passed over a port with a frame.
     has_skipped: bool,
+    /// The port of which a frame is taken is the only one with any, and no packet waits. Ports that are
+    /// polled in turns do not count.
+    is_sole: bool,
+    /// A frame of the last look has passed all stages.
+    has_passed: bool,
     /// [`faults`] when the plane last looked for their ports.
     faults: u32,
     now: Instant,
@@ -247,6 +253,8 @@ impl<D: Discipline> Plane<D> {
             rotation: 0,
             inside: 0,
             has_skipped: false,
+            is_sole: false,
+            has_passed: false,
             faults: faults(),
             now: Instant::ZERO,
             steps_since_clock: 0,
@@ -342,19 +350,19 @@ impl<D: Discipline> Plane<D> {
                 break;
             }
             self.poll();
-            match self.discipline.next(self.now) {
-                Next::Process(step) => {
-                    self.run_step(&step);
-                    if self.faults != faults() {
-                        self.break_faulted();
-                    }
+            if !self.has_passed || self.inside > 0 {
+                match self.discipline.next(self.now) {
+                    Next::Process(step) => self.run_step(&step),
+                    Next::WaitUntil(until) => work = Work::DelayedUntil(until),
+                    Next::Idle if self.has_skipped => {}
+                    Next::Idle => work = Work::Done,
                 }
-                Next::WaitUntil(until) => work = Work::DelayedUntil(until),
-                Next::Idle if self.has_skipped => {}
-                Next::Idle => work = Work::Done,
+                if work != Work::Pending {
+                    break;
+                }
             }
-            if work != Work::Pending {
-                break;
+            if self.faults != faults() {
+                self.break_faulted();
             }
         }
         self.notify();

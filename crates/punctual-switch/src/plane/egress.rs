@@ -110,6 +110,39 @@ impl<D: Discipline> Plane<D> {
         self.update_polled(port);
     }
 
+    /// Does the work of all stages for a packet that has just arrived and passed the discipline, before any
+    /// other frame of its port.
+    #[inline(always)]
+    pub(super) fn carry(&mut self, packet: &Packet, fate: Fate) {
+        let port = packet.source.index();
+        if self.ports[port].urgency > self.pending.urgency {
+            self.notify();
+        }
+        if let Some(checker) = &mut self.checker {
+            checker.passes(packet, fate);
+        }
+        self.stats.carried[Stage::Tx as usize] += 1;
+        self.stats.carried[Stage::Softnet as usize] += 1;
+        let number = frame_number(packet);
+        self.ports[port].slots[number as usize % IN_FLIGHT_MAX].copies = 1;
+        match fate {
+            Fate::Delivered => {
+                self.stats.carried[Stage::Rx as usize] += 1;
+                self.deliver(packet);
+                self.count_steps(3, packet.bytes >= LONG_BYTES);
+                if self.pending.deliveries.len() >= NOTIFY_BATCH_MAX || packet.bytes >= LONG_BYTES {
+                    self.notify();
+                }
+            }
+            Fate::Dropped(reason) => {
+                self.count_steps(2, false);
+                self.ports[port].stats.drops.count(reason);
+                self.drop_copy(port, number);
+            }
+            Fate::Queued(_) => debug_assert!(false, "it has passed all stages"),
+        }
+    }
+
     /// Completes a stage of a packet.
     #[inline(always)]
     fn complete(&mut self, step: &Step) -> Fate {
@@ -153,7 +186,7 @@ impl<D: Discipline> Plane<D> {
 
     /// Reports to the discipline how many slots of the receiver's ring are occupied.
     #[inline]
-    fn report_buffers(&mut self, receiver: InterfaceId) {
+    pub(super) fn report_buffers(&mut self, receiver: InterfaceId) {
         let port = receiver.index();
         let wanted = self.discipline.waiting(Stage::Rx);
         let avail = match self.rx_rings.get_mut(port) {

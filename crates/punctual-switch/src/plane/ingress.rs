@@ -41,14 +41,17 @@ impl<D: Discipline> Plane<D> {
     pub(super) fn poll(&mut self) {
         let mut look = Look { extra_frames: EXTRA_FRAMES_MAX, descriptors: LOOK_DESCRIPTORS_MAX };
         self.has_skipped = false;
+        self.has_passed = false;
         debug_assert!(self.served.iter().all(|ring| ring.is_current(&self.ports[ring.port])));
         let mut found = self.next_pending(0);
         while let Some(at) = found {
             let next = self.next_pending(at + 1);
-            if next.is_none() && self.inside == 0 {
+            self.is_sole = next.is_none() && self.inside == 0 && !self.has_passed;
+            if self.is_sole {
                 look.extra_frames = 0;
             }
             self.enqueue(at, &mut look);
+            self.is_sole = false;
             if look.descriptors == 0 {
                 self.has_skipped = true;
                 return;
@@ -71,7 +74,7 @@ impl<D: Discipline> Plane<D> {
     /// if there was none and no packet waits.
     fn poll_rotation(&mut self, look: &mut Look) {
         let rest = self.served.len() - self.always_polled;
-        let (mut polled, mut is_idle) = (0, self.inside == 0);
+        let (mut polled, mut is_idle) = (0, self.inside == 0 && !self.has_passed);
         loop {
             let most = if is_idle { rest } else { rest.min(ROTATION_PORTS) };
             if polled >= most {
@@ -195,6 +198,7 @@ impl<D: Discipline> Plane<D> {
             Some(receiver) if !self.admits(receiver, vlan, is_stacked) => {
                 self.drop_frame(port, bytes, |drops| &mut drops.vlan);
             }
+            Some(receiver) if self.passes(port, number, receiver, bytes) => {}
             Some(receiver) => self.arrive(port, number, receiver, bytes),
             None => self.flood(port, number, bytes, class),
         }
@@ -287,16 +291,37 @@ impl<D: Discipline> Plane<D> {
         *reason(&mut stats.drops) += 1;
     }
 
-    /// Gives the discipline a packet for one receiver.
     #[inline(always)]
-    fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
-        let packet = Packet {
+    fn packet(&self, port: usize, number: u32, receiver: usize, bytes: u32) -> Packet {
+        Packet {
             id: packet_id(port, number, receiver, self.ports[receiver].incarnation),
             flow: FlowId(to_u32(port * PORTS_MAX + receiver)),
             source: InterfaceId(to_u32(port)),
             destination: InterfaceId(to_u32(receiver)),
             bytes,
-        };
+        }
+    }
+
+    /// Lets a frame for one receiver pass all stages, if no packet and no other port's frame waits; `false`:
+    /// it arrives as usual, as in networks with VLANs and in planes that share RX rings.
+    #[inline(always)]
+    fn passes(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) -> bool {
+        if !self.is_sole || !self.cuts_through || self.vlans.is_some() || self.rx_rings.is_empty() {
+            return false;
+        }
+        let packet = self.packet(port, number, receiver, bytes);
+        self.report_buffers(packet.destination);
+        let Some(fate) = self.discipline.pass(self.now, &packet) else { return false };
+        self.ports[port].stats.sent.add(bytes);
+        self.has_passed = true;
+        self.carry(&packet, fate);
+        true
+    }
+
+    /// Gives the discipline a packet for one receiver.
+    #[inline(always)]
+    fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
+        let packet = self.packet(port, number, receiver, bytes);
         let queue = &mut self.ports[port];
         queue.stats.sent.add(bytes);
         match self.discipline.arrive(self.now, packet) {
