@@ -256,7 +256,7 @@ impl Stages for Netback {
     }
 
     #[inline(always)]
-    fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32 {
+    fn softnet_cut_through(&mut self, path: &mut Path, index: u32, _packet: &Packet) -> u32 {
         let put = self.softnet_put(path, index);
         debug_assert!(put.is_ok(), "a limit is at least one packet");
         let picked = self.softnet_pick(path, true);
@@ -270,7 +270,7 @@ impl Stages for Netback {
             *next = packet.source.index() + 1;
         }
         let index = path.pool.add(*packet);
-        let left = self.softnet_cut_through(path, index);
+        let left = self.softnet_cut_through(path, index, packet);
         path.pool.remove(index);
         left
     }

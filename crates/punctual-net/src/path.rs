@@ -288,17 +288,9 @@ impl Path {
     /// Could the packet of stage TX be the next in softnet and RX, if no other waits there? One to a device
     /// leaves at softnet, and a guest that has credit again may be next in TX.
     #[inline]
-    pub(crate) fn may_cut_through(&self, now: Instant, index: u32) -> bool {
-        let destination = self.interface(self.packet(index).destination);
-        destination.kind == InterfaceKind::Guest && self.credit_at().is_none_or(|at| at > now)
-    }
-
-    /// The packet passes softnet and RX, where no other waits.
-    #[inline]
-    pub(crate) fn cut_through(&mut self, index: u32) -> Fate {
-        let packet = *self.packet(index);
-        self.pool.remove(index);
-        self.pass(&packet)
+    pub(crate) fn may_cut_through(&self, now: Instant, packet: &Packet) -> bool {
+        self.interface(packet.destination).kind == InterfaceKind::Guest
+            && self.credit_at().is_none_or(|at| at > now)
     }
 
     /// Is this packet, which arrives, the only one, and may it be sent at any time?

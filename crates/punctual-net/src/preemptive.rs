@@ -266,22 +266,24 @@ impl Discipline for Preemptive {
     fn cut_through(&mut self, now: Instant) -> Fate {
         let Some(Busy { stage: Stage::Tx, index }) = self.path.busy else { return self.complete(now) };
         let is_alone = self.softnet.len() + self.rx.len() == 0;
-        if !is_alone || !self.path.may_cut_through(now, index) {
+        let packet = *self.path.packet(index);
+        if !is_alone || !self.path.may_cut_through(now, &packet) {
             return self.complete(now);
         }
         self.path.busy = None;
-        let guest = self.path.packet(index).source;
-        if self.path.sent(now, guest) {
-            self.ready(guest);
+        if self.path.sent(now, packet.source) {
+            self.ready(packet.source);
         }
-        let owner = self.path.owner(index);
-        let (level, batch) = (owner.level, owner.batch.unwrap_or(self.batch_default));
+        // A packet of stage TX is as urgent as the guest that it comes from.
+        let source = self.path.interface(packet.source);
+        let (level, batch) = (source.level, source.batch.unwrap_or(self.batch_default));
         // Another guest of this level goes on with the batch, one that is more urgent goes before it.
         let goes_before = |other| other < level || other == level && self.batch.left > 0;
         if self.guests.first().is_some_and(goes_before) {
             return self.put_softnet(index).map_or_else(Fate::Dropped, |()| Fate::Queued(Stage::Softnet));
         }
-        let fate = self.path.cut_through(index);
+        self.path.pool.remove(index);
+        let fate = self.path.pass(&packet);
         let stage = if fate == Fate::Delivered { Stage::Rx } else { Stage::Softnet };
         self.batch = Batch { stage, level, left: batch - 1 };
         fate

@@ -111,7 +111,7 @@ pub(crate) trait Stages: Send {
 
     /// The only packet passes softnet: `softnet_put`, and `softnet_pick` in a round that starts. Returns how
     /// many the discipline allows the round, this one included.
-    fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32;
+    fn softnet_cut_through(&mut self, path: &mut Path, index: u32, packet: &Packet) -> u32;
 
     /// The only packet passes a round of TX and one of softnet. Returns the same.
     fn pass(&mut self, path: &mut Path, packet: &Packet) -> u32;
@@ -314,19 +314,21 @@ impl<S: Stages> Discipline for Rounds<S> {
     #[inline(always)]
     fn cut_through(&mut self, now: Instant) -> Fate {
         let Some(Busy { stage: Stage::Tx, index }) = self.path.busy else { return self.complete(now) };
-        if !self.rx.is_empty() || self.stages.softnet_len() > 0 || !self.path.may_cut_through(now, index) {
+        let packet = *self.path.packet(index);
+        if !self.rx.is_empty() || self.stages.softnet_len() > 0 || !self.path.may_cut_through(now, &packet) {
             return self.complete(now);
         }
         self.path.busy = None;
-        let guest = self.path.packet(index).source;
-        if self.path.sent(now, guest) {
-            self.stages.tx_ready(&self.path, guest);
+        if self.path.sent(now, packet.source) {
+            self.stages.tx_ready(&self.path, packet.source);
         }
         if self.stages.tx_goes_on() {
             return self.put_softnet(index).map_or_else(Fate::Dropped, |()| Fate::Queued(Stage::Softnet));
         }
-        let left = self.stages.softnet_cut_through(&mut self.path, index).min(self.limits.softnet_round);
-        let fate = self.path.cut_through(index);
+        let left = self.stages.softnet_cut_through(&mut self.path, index, &packet);
+        self.path.pool.remove(index);
+        let fate = self.path.pass(&packet);
+        let left = left.min(self.limits.softnet_round);
         self.end_cut_through(now, fate, left);
         fate
     }

@@ -174,20 +174,19 @@ impl Stages for Rtca {
     }
 
     #[inline(always)]
-    fn softnet_cut_through(&mut self, path: &mut Path, index: u32) -> u32 {
-        let owner = path.owner(index);
-        let left = owner.batch.unwrap_or(self.batch);
-        self.softnet_batch = Batch { level: owner.level, left: left - 1 };
+    fn softnet_cut_through(&mut self, path: &mut Path, _index: u32, packet: &Packet) -> u32 {
+        // A packet of stage TX is as urgent as the guest that it comes from.
+        let source = path.interface(packet.source);
+        let left = source.batch.unwrap_or(self.batch);
+        self.softnet_batch = Batch { level: source.level, left: left - 1 };
         left
     }
 
     #[inline(always)]
     fn pass(&mut self, path: &mut Path, packet: &Packet) -> u32 {
-        let source = path.interface(packet.source);
-        let batch = source.batch.unwrap_or(self.batch);
-        self.tx_batch = Batch { level: source.level, left: batch - 1 };
-        self.softnet_batch = self.tx_batch;
-        batch
+        let left = self.softnet_cut_through(path, 0, packet);
+        self.tx_batch = self.softnet_batch;
+        left
     }
 
     fn softnet_len(&self) -> usize {

@@ -10,8 +10,8 @@
 //!   them.
 //! - **Egress** (`egress.rs`): TX passes a packet on, softnet reports the receiver's free buffers, RX copies
 //!   the frame from guest to guest and returns the sender's buffers. A packet cuts through: if nothing that
-//!   waits would go before it in softnet and RX ([`Discipline::cut_through`]), the three stages are one step. A
-//!   frame of the only port that has any does not even enter the discipline ([`Discipline::pass`]).
+//!   waits would go before it in softnet and RX ([`Discipline::cut_through`]), the three stages are one step.
+//!   A frame of the only port that has any does not even wait ([`Discipline::pass`]).
 //! - **Notification** (`notify.rs`, `pending.rs`): publishing a used index and signalling a driver costs more
 //!   than a stage, so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It
 //!   notifies before it carries anything less urgent, and before it waits.

@@ -175,8 +175,13 @@ impl std::fmt::Debug for Histogram {
 impl Histogram {
     #[inline]
     pub(crate) fn record(&mut self, value: Duration) {
+        self.record_n(value, 1);
+    }
+
+    #[inline]
+    pub(crate) fn record_n(&mut self, value: Duration, n: u32) {
         let count = &mut self.counts[bucket_of(value.as_ns().min(VALUE_MAX_NS))];
-        *count = count.saturating_add(1);
+        *count = count.saturating_add(n);
     }
 
     fn merge(&mut self, other: &Histogram) {

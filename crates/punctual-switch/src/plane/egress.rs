@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use punctual_net::{Discipline, DropReason, Fate, InterfaceId, Packet, Stage, Step};
 
 use super::Plane;
-use super::pending::NOTIFY_BATCH_MAX;
 use crate::error::{DeliverError, RingError};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::port_queue::{Delivered, PortQueue, frame_number, incarnation};
@@ -102,7 +101,7 @@ impl<D: Discipline> Plane<D> {
             }
             Fate::Delivered => {
                 self.inside -= 1;
-                if self.pending.deliveries.len() >= NOTIFY_BATCH_MAX || step.packet.bytes >= LONG_BYTES {
+                if self.pending.is_full() || step.packet.bytes >= LONG_BYTES {
                     self.notify();
                 }
             }
@@ -130,7 +129,7 @@ impl<D: Discipline> Plane<D> {
                 self.stats.carried[Stage::Rx as usize] += 1;
                 self.deliver(packet);
                 self.count_steps(3, packet.bytes >= LONG_BYTES);
-                if self.pending.deliveries.len() >= NOTIFY_BATCH_MAX || packet.bytes >= LONG_BYTES {
+                if self.pending.is_full() || packet.bytes >= LONG_BYTES {
                     self.notify();
                 }
             }
@@ -235,8 +234,7 @@ impl<D: Discipline> Plane<D> {
             self.delivery_failed(source, receiver, done);
             return self.drop_copy(source, number);
         };
-        self.pending.deliveries.push((source, arrived));
-        self.pending.urgency = self.pending.urgency.min(queue.urgency);
+        self.pending.delivered(source, arrived, queue.urgency);
         queue.stats.delivered.add(packet.bytes);
         let to = &mut self.ports[receiver];
         to.stats.received.add(packet.bytes);

@@ -17,15 +17,14 @@ impl<D: Discipline> Plane<D> {
         } else {
             self.notify_exclusive()
         }
-        if !self.pending.deliveries.is_empty() {
+        if self.pending.has_deliveries() {
             self.read_clock();
-            for &(port, arrived) in &self.pending.deliveries {
-                self.ports[port].stats.latency.record(self.now.since(arrived));
+            for burst in self.pending.bursts() {
+                let latency = self.now.since(burst.arrived);
+                self.ports[burst.sender].stats.latency.record_n(latency, burst.frames);
             }
         }
-        self.pending.ports.iter_mut().for_each(Vec::clear);
-        self.pending.deliveries.clear();
-        self.pending.urgency = u64::MAX;
+        self.pending.clear();
     }
 
     /// [`Plane::notify`] of the only plane, which owns the RX rings.

@@ -44,7 +44,7 @@ impl<D: Discipline> Plane<D> {
             }
         };
         let start = self.shared.now();
-        let has_deliveries = !self.pending.deliveries.is_empty();
+        let has_deliveries = self.pending.has_deliveries();
         self.notify();
         if has_deliveries {
             times.notify.record(self.shared.now().since(start));
