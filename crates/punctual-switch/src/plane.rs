@@ -69,6 +69,9 @@ use crate::vlan::{Filter, Vlan};
 /// Steps between two reads of the mailbox.
 const STEPS_PER_BATCH: usize = 64;
 
+/// Ports that are polled in turns, and that a plane that waits looks at between two looks at the others.
+const BUSY_POLL_PORTS: usize = 16;
+
 /// The epoll data of the mailbox; ports use their numbers.
 const MAILBOX: u64 = u64::MAX;
 
@@ -412,8 +415,9 @@ impl<D: Discipline> Plane<D> {
             end = end.min(until);
         }
         let check_at = self.meter.as_ref().map_or(Instant::NEVER, Meter::check_at);
+        let mut next = self.always_polled;
         loop {
-            if self.mailbox.has_commands() || self.has_pending() {
+            if self.mailbox.has_commands() || self.has_pending_among(&mut next) {
                 return true;
             }
             let now = self.shared.now();
@@ -425,6 +429,18 @@ impl<D: Discipline> Plane<D> {
             }
             std::hint::spin_loop();
         }
+    }
+
+    /// Could a frame be taken now from a port that is always polled, or from the next few others?
+    #[inline]
+    fn has_pending_among(&self, next: &mut usize) -> bool {
+        let (always, others) = self.served.split_at(self.always_polled);
+        let start = (*next - self.always_polled).min(others.len());
+        let others = &others[start..others.len().min(start + BUSY_POLL_PORTS)];
+        let has_pending = |rings: &[PolledRing]| rings.iter().any(PolledRing::has_pending);
+        let end = self.always_polled + start + others.len();
+        *next = if end < self.served.len() { end } else { self.always_polled };
+        has_pending(always) || has_pending(others)
     }
 
     /// Could a frame be taken now?

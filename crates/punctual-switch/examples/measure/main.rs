@@ -2,7 +2,7 @@
 //! urgent VMs alone and beside floods, wake-ups while idle, memory of a port.
 //!
 //! usage: cargo run --release -p punctual-switch --example measure [WHAT]
-//! - throughput, round-trips, hostile, polling, budget, plug; by default several of them
+//! - throughput, round-trips, hostile, idle-ports, polling, budget, plug; by default several of them
 //! - sockets A B: any vhost-user switch that listens on these two sockets
 //! - serve FOLDER: such a switch, on FOLDER/0.sock and 1.sock, until input ends
 //! - carry N [WHICH [LOAD]]: carries N packets under the WHICH-th discipline (from 0), without threads, for
@@ -13,6 +13,7 @@
 //! SCHED_FIFO with a lower priority.
 
 mod hostile;
+mod idle_ports;
 mod instructions;
 
 use std::hint::black_box;
@@ -51,6 +52,7 @@ fn main() -> Outcome<()> {
         Some("throughput") => return packets(folder.path()),
         Some("round-trips") => return all_round_trips(folder.path()),
         Some("hostile") => return hostile::all(folder.path()),
+        Some("idle-ports") => return idle_ports::all(folder.path()),
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),
         Some("plug") => return gaps(folder.path()),

@@ -71,10 +71,11 @@ impl<D: Discipline> Plane<D> {
     }
 
     /// Takes frames from the next [`ROTATION_PORTS`] of the ports that take turns. Looks on to the next frame
-    /// if there was none and no packet waits.
+    /// if there was none, no packet waits, and no driver has to be notified.
     fn poll_rotation(&mut self, look: &mut Look) {
         let rest = self.served.len() - self.always_polled;
-        let (mut polled, mut is_idle) = (0, self.inside == 0 && !self.has_passed);
+        let is_busy = self.inside > 0 || self.has_passed || self.pending.has_deliveries();
+        let (mut polled, mut is_idle) = (0, !is_busy);
         loop {
             let most = if is_idle { rest } else { rest.min(ROTATION_PORTS) };
             if polled >= most {
