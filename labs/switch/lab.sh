@@ -17,7 +17,8 @@
 #   measure-ovs [ROUNDS]  no guest: the load generator on the switch, and on Open vSwitch with DPDK, in turn
 #   instructions [--parts] [LOAD...]  instructions of a plane for each packet, counted by valgrind: one flow,
 #             one flow beside 248 idle ports, sixteen flows, and urgent frames beside two floods (LOAD: one,
-#             one-of-250, sixteen, mixed); with --parts what each part of the code takes under RTCA 1
+#             one-of-250, sixteen, mixed); fails if one costs 5 percent more than is recorded; with --parts
+#             what each part of the code takes under RTCA 1
 #
 # Kernel and programs are Debian packages, unpacked and never installed. All interfaces are in a network
 # namespace of this lab's own. The processors of guests are translated: their times are not those of KVM. With
