@@ -7,11 +7,11 @@ use punctual_sched::registry::{Options as PolicyOptions, find};
 use punctual_sched::{Duration as Time, UnitParams};
 use punctual_switch::budget::Budget;
 use punctual_switch::session::{RX, TX};
-use punctual_switch::testing::{FrontEnd, Options};
+use punctual_switch::testing::{self, FrontEnd, Options};
 use punctual_switch::wire::{Device, VnetHeader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::common::{LONG, Lab, Setting, expect, frame};
+use super::common::{LONG, Lab, Setting, address, expect, frame};
 
 fn budget(policy: &str, budget_us: u64, period_us: u64) -> Option<Budget> {
     let params = UnitParams {
@@ -41,7 +41,8 @@ fn processor_time(lab: &Lab, plane: usize) -> Duration {
 
 /// Floods from port 2 to port 3 until `done`. Returns the received frames.
 fn flood(c: &mut FrontEnd, d: &mut FrontEnd, done: &AtomicBool) -> u64 {
-    c.flood_with(&frame(2, 3, 1)).expect("written");
+    // Long frames: the plane is slower than the driver, even if that seldom runs.
+    c.flood_with(&testing::frame(address(3), address(2), 1, 1_514)).expect("written");
     let mut received = 0;
     while !done.load(Ordering::Relaxed) {
         c.refill(TX, 64).expect("refilled");
