@@ -175,6 +175,10 @@ pub(crate) trait RunPlane: Send {
     #[cfg(feature = "testing")]
     fn run_to_idle(&mut self);
 
+    /// Looks at the rings once. Returns whether a frame passed all stages, and how many packets wait.
+    #[cfg(feature = "testing")]
+    fn look(&mut self) -> (bool, usize);
+
     /// Ends a plane that has no thread.
     #[cfg(feature = "testing")]
     fn end(self: Box<Self>) -> Outcome;
@@ -206,6 +210,12 @@ impl<D: Discipline> RunPlane for Plane<D> {
         while self.run_batch() == Work::Pending || self.has_pending() {
             self.read_clock();
         }
+    }
+
+    #[cfg(feature = "testing")]
+    fn look(&mut self) -> (bool, usize) {
+        self.poll();
+        (self.has_passed, self.inside)
     }
 
     #[cfg(feature = "testing")]

@@ -87,3 +87,29 @@ proptest! {
         prop_assert_eq!(run(&scenario, true), run(&scenario, false));
     }
 }
+
+/// Frames that the two ports of `from` send to a third one before the plane looks.
+fn look(discipline: &str, from: &[usize], priorities: [u32; 2]) -> Vec<(bool, usize)> {
+    let params = |priority| InterfaceParams { priority: Some(priority), ..InterfaceParams::default() };
+    let ports = [params(priorities[0]), params(priorities[1]), params(9)];
+    let info = registry::find(discipline).expect("a discipline");
+    let mut plane = SteppedPlane::new(info, &Options::new(), &ports, testing::Options::default());
+    let plane = plane.as_mut().expect("a plane");
+    for &from in from {
+        (0..2).for_each(|number| {
+            plane.vms[from].send(&frame(address(2), address(from), number, 64)).expect("sent");
+        });
+    }
+    (0..2).map(|_| plane.look()).collect()
+}
+
+#[test]
+fn a_frame_passes_at_once_only_if_no_other_port_has_one() {
+    for info in registry::disciplines() {
+        assert_eq!(look(info.name, &[0], [1, 1]), [(true, 0); 2], "{}: one frame in each look", info.name);
+        for priorities in [[1, 1], [1, 2], [2, 1]] {
+            let looks = look(info.name, &[0, 1], priorities);
+            assert!(looks.iter().all(|(passed, waiting)| !passed && *waiting > 1), "{looks:?}");
+        }
+    }
+}

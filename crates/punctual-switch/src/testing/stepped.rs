@@ -86,6 +86,11 @@ impl SteppedPlane {
         self.plane.forbid_cut_through();
     }
 
+    /// Looks at the rings once. Returns whether a frame passed all stages, and how many packets wait.
+    pub fn look(&mut self) -> (bool, usize) {
+        self.plane.look()
+    }
+
     /// Carries frames until no one waits.
     #[inline(never)]
     pub fn run(&mut self) {
