@@ -89,7 +89,8 @@ fn changes(
         }
     };
     let policies = host.events.iter().map(policy).collect::<Result<_, Error>>()?;
-    let mut changes = Changes { at: Instant::NEVER, pause: Instant::NEVER, next: 0, policies };
+    let counted = vec![Vec::new(); host.pools.len()];
+    let mut changes = Changes { at: Instant::NEVER, pause: Instant::NEVER, next: 0, policies, counted };
     changes.set_next(host, 0);
     Ok(changes)
 }
@@ -138,7 +139,6 @@ fn new_sched(policy: Box<dyn Policy>, shared_queue: bool, procs: Box<[ProcessorI
         units: Vec::new(),
         lock_free_at: Instant::ZERO,
         touched: false,
-        counted: Vec::new(),
     }
 }
 

@@ -84,10 +84,8 @@ impl<O: Observer> Machine<'_, O> {
                 )));
             }
         }
-        let s = &self.scheds[sched];
-        let counted = units.iter().map(|&unit| s.budget_counts(self.units[unit].id)).collect();
+        self.changes.counted[pool.0] = units.iter().map(|unit| self.budget_counts(*unit)).collect();
         let s = &mut self.scheds[sched];
-        s.counted = counted;
         s.policy = policy;
         s.shared_queue = choice.info.shared_queue;
         while s.resched.pop().is_some() {}

@@ -46,7 +46,7 @@ pub struct Checker<'h> {
     /// Decisions that there may have been by the end of this instant.
     decisions_max: u64,
     schedulers: Vec<SchedulerState>,
-    /// By scheduler, what it has now.
+    /// What each pool has now.
     policies: Vec<&'static PolicyInfo>,
     /// The physical ones, then vCPUs.
     processors: Vec<ProcessorState>,
@@ -174,8 +174,8 @@ impl<'h> Checker<'h> {
             left: Duration::MAX,
             account_ns: 0,
         };
-        let pools = host.pools.iter().map(|pool| pool.policy.info);
-        let policies: Vec<_> = pools.chain(host.domains.iter().map(|domain| domain.guest.info)).collect();
+        let pools: Vec<_> = host.pools.iter().map(|pool| pool.policy.info).collect();
+        let policies = pools.iter().copied().chain(host.domains.iter().map(|domain| domain.guest.info));
         let same_instant_max = 1000 + 16 * (host.processors + 2 * vcpus + tasks) as u64;
         let scheduler = |info: &PolicyInfo| SchedulerState {
             awake: 0,
@@ -191,8 +191,8 @@ impl<'h> Checker<'h> {
             now: Instant::ZERO,
             same_instant_max,
             decisions_max: same_instant_max,
-            schedulers: policies.iter().copied().map(scheduler).collect(),
-            policies,
+            schedulers: policies.map(scheduler).collect(),
+            policies: pools,
             processors: (0..host.processors + vcpus).map(|_| idle()).collect(),
             physical: host.processors,
             units: units.collect(),
@@ -618,7 +618,10 @@ impl<'h> Checker<'h> {
     // ---- names --------------------------------------------------------------------------------------
 
     fn policy(&self, scheduler: SchedulerIx) -> &'static PolicyInfo {
-        self.policies[scheduler.index()]
+        match scheduler.index().checked_sub(self.host.pools.len()) {
+            Some(domain) => self.host.domains[domain].guest.info,
+            None => self.policies[scheduler.index()],
+        }
     }
 
     fn unit_name(&self, unit: UnitIx) -> String {

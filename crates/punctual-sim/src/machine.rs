@@ -27,8 +27,6 @@ pub(crate) struct Sched {
     pub(crate) lock_free_at: Instant,
     /// Is it in `Machine::touched_scheds`?
     pub(crate) touched: bool,
-    /// By unit, what former policies counted; empty if there was none.
-    pub(crate) counted: Vec<BudgetCounts>,
 }
 
 /// How often a unit ran out of budget and got some.
@@ -43,16 +41,6 @@ impl Sched {
     #[inline(always)]
     pub(crate) fn seen(&self, ix: SchedulerIx) -> Scheduler<'_> {
         Scheduler { ix, policy: &*self.policy, processors: &self.procs, units: &self.units }
-    }
-
-    /// How often the unit ran out of budget and got some, under all policies so far.
-    pub(crate) fn budget_counts(&self, id: UnitId) -> BudgetCounts {
-        let account = self.policy.account(id);
-        let before = self.counted.get(id.index()).copied().unwrap_or_default();
-        BudgetCounts {
-            exhaustions: before.exhaustions + account.exhaustions,
-            replenishments: before.replenishments + account.replenishments,
-        }
     }
 
     /// What its policy picked, in the machine's terms.
@@ -156,9 +144,17 @@ pub(crate) struct Changes {
     pub(crate) next: usize,
     /// By event, the policy that a pool gets, without units.
     pub(crate) policies: Vec<Option<Box<dyn Policy>>>,
+    /// By pool, and in it by unit, what former policies counted; empty if there was none.
+    pub(crate) counted: Vec<Vec<BudgetCounts>>,
 }
 
 impl Changes {
+    /// What former policies of a scheduler counted of a unit.
+    pub(crate) fn counted(&self, sched: SchedulerIx, id: UnitId) -> BudgetCounts {
+        let of_sched = self.counted.get(sched.index());
+        of_sched.and_then(|counted| counted.get(id.index())).copied().unwrap_or_default()
+    }
+
     /// The next one is that of this index.
     pub(crate) fn set_next(&mut self, host: &Host, event: usize) {
         self.next = event;

@@ -9,7 +9,7 @@ use punctual_model::results::{
 use punctual_sched::Instant;
 
 use crate::arrivals::Job;
-use crate::index::ProcessorIx;
+use crate::index::{ProcessorIx, UnitIx};
 use crate::machine::{BudgetCounts, Machine, Proc, Sched, TaskState};
 use crate::min_tree::MinTree;
 use crate::observe::{Event, Observer};
@@ -68,7 +68,8 @@ impl<O: Observer> Machine<'_, O> {
     /// up, so that a large machine never holds both.
     pub(crate) fn results(mut self) -> Results {
         let host = self.host;
-        let budgets: Vec<BudgetCounts> = (0..self.units.len()).map(|unit| self.budget_counts(unit)).collect();
+        let budgets: Vec<BudgetCounts> =
+            (0..self.units.len()).map(|unit| self.budget_counts(UnitIx::new(unit))).collect();
         let decisions: u64 = self.procs.iter().map(|p| p.decisions).sum();
         let events = self.events + decisions + budgets.iter().map(|b| b.replenishments).sum::<u64>();
         let mut results = ResultsBuilder::new(host, Source::Simulation);
@@ -93,9 +94,15 @@ impl<O: Observer> Machine<'_, O> {
         results.build()
     }
 
-    fn budget_counts(&self, unit: usize) -> BudgetCounts {
+    /// How often the unit ran out of budget and got some, under all policies so far.
+    pub(crate) fn budget_counts(&self, unit: UnitIx) -> BudgetCounts {
         let u = &self.units[unit];
-        self.scheds[u.sched].budget_counts(u.id)
+        let account = self.scheds[u.sched].policy.account(u.id);
+        let before = self.changes.counted(u.sched, u.id);
+        BudgetCounts {
+            exhaustions: before.exhaustions + account.exhaustions,
+            replenishments: before.replenishments + account.replenishments,
+        }
     }
 
     /// What a scheduler's processors and units add up to.
