@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
@@ -69,6 +70,13 @@ impl Connection {
         let end = HEADER_BYTES + header.body_bytes;
         self.receive(end)?;
         if self.received == end { self.handle(header, rings) } else { Ok(()) }
+    }
+
+    /// Has the front-end closed it? What it may have sent before serves nobody.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        let mut stream = [PollFd::new(&self.stream, PollFlags::empty())];
+        let looked = poll(&mut stream, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        looked.is_ok() && stream[0].revents().contains(PollFlags::HUP)
     }
 
     /// The header, once it is complete.

@@ -235,8 +235,13 @@ impl Control {
             Err(error) => return self.pause_accept(port, &error),
         };
         listener.accept_failed = false;
-        if listener.connection.is_some() {
-            return;
+        if let Some(before) = &listener.connection {
+            if !before.has_hung_up() {
+                return;
+            }
+            // Its end is known in another event, which may come after that of its successor.
+            listener.disconnect(&self.epoll);
+            listener.session.notice(Event::Disconnected(None));
         }
         let Ok(connection) = Connection::new(stream, self.offered_features) else { return };
         if epoll::add(&self.epoll, &connection, data(port, CONNECTION), epoll::EventFlags::IN).is_ok() {

@@ -454,6 +454,7 @@ impl<D: Discipline> Plane<D> {
     }
 
     /// Could a frame be taken now?
+    #[cfg(any(test, feature = "testing"))]
     fn has_pending(&self) -> bool {
         self.served.iter().any(PolledRing::has_pending)
     }

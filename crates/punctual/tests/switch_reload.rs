@@ -191,6 +191,28 @@ fn a_standard_error_that_nobody_reads_stops_neither_control_nor_the_end() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
+/// The successor's connection waits before its predecessor has closed: the switch hears of it first.
+#[test]
+fn a_vm_that_comes_again_before_the_switch_has_seen_its_end_is_accepted() {
+    let switch = Switch::start(&host(&TWO, ""));
+    let (first, mut second) = (switch.vm("first"), switch.vm("second"));
+    let pid = Pid::from_child(&switch.child.0);
+    let signal = |signal| rustix::process::kill_process(pid, signal).expect("it runs");
+    signal(rustix::process::Signal::STOP);
+    let stopped = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED);
+    assert!(stopped.expect("a child").is_some_and(|(_, status)| status.stopped()));
+    let mut again = std::thread::scope(|scope| {
+        let again = scope.spawn(|| switch.vm("first"));
+        // Connected, it waits for an answer.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(first);
+        signal(rustix::process::Signal::CONT);
+        again.join().expect("a VM")
+    });
+    send(&mut again, &of(1, 2, 0));
+    expect(&mut second, &of(1, 2, 0));
+}
+
 const TWO: [(&str, u32); 2] = [("first", 1), ("second", 2)];
 const THREE: [(&str, u32); 3] = [("new", 1), ("first", 1), ("second", 2)];
 
