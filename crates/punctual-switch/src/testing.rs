@@ -9,6 +9,7 @@ mod stepped;
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::num::Wrapping;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -94,6 +95,14 @@ pub fn number(frame: &[u8]) -> u64 {
 
 fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
+}
+
+/// Its connection ends at once, even while another thread of the tests forks a process, which has a copy of
+/// the descriptor until it executes its program.
+impl Drop for FrontEnd {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
 }
 
 impl FrontEnd {
@@ -188,7 +197,10 @@ impl FrontEnd {
     }
 
     pub fn disconnect(&mut self) {
-        self.stream = None;
+        if let Some(stream) = self.stream.take() {
+            // The other end may have closed it.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     pub fn send_request(&self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> io::Result<()> {
