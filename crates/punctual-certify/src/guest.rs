@@ -188,18 +188,8 @@ fn converse(program: &mut Child, until: Instant, stopped: &dyn Fn() -> bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::made_up;
     use punctual_guest::latency::Kind;
-
-    fn plan() -> Plan {
-        Plan {
-            processors: Vec::new(),
-            spin_ns: 0,
-            burst_ns: 50_000_000,
-            wakeup_ns: 100_000_000,
-            interval_ns: 1_000_000,
-            priority: 0,
-        }
-    }
 
     #[test]
     fn guests_have_names_and_ways() {
@@ -217,7 +207,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let command = format!("here=TMPDIR={} sh -c", directory.path().display());
         let guest = Guest::parse_command(&command).expect("a guest");
-        let report = guest.measure(&plan(), &|| false).expect("measured");
+        let report = guest.measure(&made_up::plan(100_000_000), &|| false).expect("measured");
         assert!(report.measured.iter().all(|one| one.kind == Kind::Wakeup));
         assert!(!report.measured.is_empty());
         assert_eq!(directory.path().read_dir().expect("readable").count(), 0, "the program was removed");
@@ -226,13 +216,13 @@ mod tests {
     #[test]
     fn a_guest_that_fails_is_quoted_and_one_that_is_stopped_ends_at_once() {
         let guest = Guest::parse_command("vm1=sh -c 'echo no route >&2; exit 4'").expect("a guest");
-        let error = guest.measure(&plan(), &|| false).expect_err("it fails").to_string();
+        let error = guest.measure(&made_up::plan(100_000_000), &|| false).expect_err("it fails").to_string();
         assert_eq!(error, "exit status: 4: no route");
         let guest = Guest::parse_command("vm1=sh -c 'echo {}; exit 0'").expect("a guest");
-        assert!(matches!(guest.measure(&plan(), &|| false), Err(GuestError::Report(_))));
+        assert!(matches!(guest.measure(&made_up::plan(100_000_000), &|| false), Err(GuestError::Report(_))));
         let guest = Guest::parse_command("vm1=sh -c 'sleep 60'").expect("a guest");
         let began = Instant::now();
-        assert!(matches!(guest.measure(&plan(), &|| true), Err(GuestError::Stopped)));
+        assert!(matches!(guest.measure(&made_up::plan(100_000_000), &|| true), Err(GuestError::Stopped)));
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 }

@@ -1,11 +1,24 @@
 //! Made-up certificates for the tests of this crate.
 
+use punctual_guest::latency::Plan;
 use punctual_model::Histogram;
 use punctual_model::acceptance::{Limits, Measure};
 use punctual_sched::Duration;
 
 use crate::certificate::{Cause, CauseKind, Certificate, Conduct, Item, Measurement, Slice, Worst};
 use crate::verdict;
+
+/// What is measured of a guest: wake-ups for so long.
+pub(crate) fn plan(wakeup_ns: u64) -> Plan {
+    Plan {
+        processors: Vec::new(),
+        spin_ns: 0,
+        burst_ns: 50_000_000,
+        wakeup_ns,
+        interval_ns: 1_000_000,
+        priority: 0,
+    }
+}
 
 pub(crate) fn conduct() -> Conduct {
     Conduct {

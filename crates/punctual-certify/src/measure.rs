@@ -171,17 +171,7 @@ fn method(kind: Kind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn plan() -> Plan {
-        Plan {
-            processors: Vec::new(),
-            spin_ns: 0,
-            burst_ns: 50_000_000,
-            wakeup_ns: 1_000_000_000,
-            interval_ns: 1_000_000,
-            priority: 0,
-        }
-    }
+    use crate::made_up;
 
     fn report() -> Report {
         let counts = Counts { count: 2, min_ns: 10, max_ns: 30, sum_ns: 40, buckets: vec![(10, 1), (30, 1)] };
@@ -199,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_contradicts_itself_is_no_measurement() {
-        let measured = guest("vm1", &plan(), &report()).expect("it fits");
+        let measured = guest("vm1", &made_up::plan(1_000_000_000), &report()).expect("it fits");
         assert_eq!((measured.len(), measured[0].latencies.count()), (1, 20));
         let wrong: [fn(&mut Report); 6] = [
             |report| report.measured[0].slices[3].count = 3,
@@ -212,7 +202,7 @@ mod tests {
         for (index, change) in wrong.into_iter().enumerate() {
             let mut report = report();
             change(&mut report);
-            assert!(guest("vm1", &plan(), &report).is_none(), "{index}");
+            assert!(guest("vm1", &made_up::plan(1_000_000_000), &report).is_none(), "{index}");
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Round trips of two urgent VMs in a plane that polls, with few and with many idle VMs beside them, in turn.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use punctual_model::Histogram;
 use punctual_switch::testing::frame;
 
-use super::{Outcome, Planes, address, switch, vm};
+use super::{Outcome, Planes, address, switch, trips, vm};
 
 pub(crate) fn all(folder: &Path) -> Outcome<()> {
     println!("round trips of two urgent VMs in one plane that polls: p50, p99");
@@ -16,16 +15,7 @@ pub(crate) fn all(folder: &Path) -> Outcome<()> {
         let mut vms = (0..ports).map(|port| vm(folder, port)).collect::<Outcome<Vec<_>>>()?;
         let [a, b, ..] = &mut vms[..] else { return Err("two ports at least".into()) };
         let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-        let mut times = Histogram::new();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(500) {
-            let sent = Instant::now();
-            a.send(&ping)?;
-            while b.receive()?.is_none() {}
-            b.send(&pong)?;
-            while a.receive()?.is_none() {}
-            times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
-        }
+        let times = trips((a, &ping), (b, &pong), Duration::from_millis(500))?;
         let us = |ppm| times.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
         println!("  {ports:>3} ports: {:.2}, {:.2} us", us(500_000), us(990_000));
     }

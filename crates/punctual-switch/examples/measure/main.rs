@@ -322,6 +322,25 @@ fn serve() -> Outcome<()> {
 }
 
 /// Packets of 64 bytes per second from one socket of any vhost-user back-end to another, and round trips.
+/// The times of round trips, one after the other for so long: each VM with the frame that it sends.
+fn trips(
+    (a, ping): (&mut FrontEnd, &[u8]),
+    (b, pong): (&mut FrontEnd, &[u8]),
+    length: Duration,
+) -> Outcome<Histogram> {
+    let mut times = Histogram::new();
+    let start = Instant::now();
+    while start.elapsed() < length {
+        let sent = Instant::now();
+        a.send(ping)?;
+        while b.receive()?.is_none() {}
+        b.send(pong)?;
+        while a.receive()?.is_none() {}
+        times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
+    }
+    Ok(times)
+}
+
 fn sockets() -> Outcome<()> {
     let paths: Vec<PathBuf> = std::env::args().skip(2).map(PathBuf::from).collect();
     let [a, b] = &paths[..] else { return Err("expected two sockets".into()) };
@@ -336,16 +355,7 @@ fn sockets() -> Outcome<()> {
         std::thread::sleep(Duration::from_millis(200));
     }
     while a.receive()?.is_some() || b.receive()?.is_some() {}
-    let mut times = Histogram::new();
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(1) {
-        let sent = Instant::now();
-        a.send(&ping)?;
-        while b.receive()?.is_none() {}
-        b.send(&pong)?;
-        while a.receive()?.is_none() {}
-        times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
-    }
+    let times = trips((&mut a, &ping), (&mut b, &pong), Duration::from_secs(1))?;
     a.reclaim()?;
     b.reclaim()?;
     a.flood_with(&ping)?;
