@@ -59,7 +59,7 @@ fn tutorials_show_their_host_files_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 27] = [
+const DIRECTION: [(&str, &[&str]); 28] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -74,6 +74,18 @@ const DIRECTION: [(&str, &[&str]); 27] = [
     (
         "punctual-check",
         &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-analysis", "punctual-sim"],
+    ),
+    (
+        "punctual-sweep",
+        &[
+            "punctual-sched",
+            "punctual-host-stack-sim",
+            "punctual-model",
+            "punctual-analysis",
+            "punctual-check",
+            "punctual-sim",
+            "punctual-report",
+        ],
     ),
     ("punctual-guest", &["punctual-jobs"]),
     ("punctual-linux", &["punctual-sched"]),
@@ -148,6 +160,7 @@ const DIRECTION: [(&str, &[&str]); 27] = [
             "punctual-analysis",
             "punctual-check",
             "punctual-sim",
+            "punctual-sweep",
             "punctual-report",
         ],
     ),
@@ -183,6 +196,7 @@ const DIRECTION: [(&str, &[&str]); 27] = [
             "punctual-analysis",
             "punctual-certify",
             "punctual-check",
+            "punctual-sweep",
             "punctual-sim",
             "punctual-linux",
             "punctual-doctor",

@@ -185,6 +185,12 @@ impl HostFile {
         Ok(HostFile { name, bytes })
     }
 
+    /// As the source of a grid.
+    pub(super) fn into_source(self) -> punctual_sweep::Source {
+        let HostFile { name, bytes } = self;
+        punctual_sweep::Source { name, bytes }
+    }
+
     /// Its text; parsing has refused files that are not UTF-8.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()

@@ -3,31 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use indicatif::ProgressBar;
-use punctual_model::file::{Errors, Overrides};
-use punctual_model::results::JobStats;
-use punctual_model::{AnyHost, Results};
 use punctual_report::table;
+use punctual_sweep::{self as sweep, Axis, Grid, Metric, Outcome, Points, Request, Run, Shard, Watch};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::grid::{self, Axis};
 use super::input::{CHUNK, Changes, Costs, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::jobs::{self, JobsFile, Spool, Spools};
-use super::metric::{self, Analysed, Metric};
-use super::output::{Ui, keep_inputs};
-use super::points::{Points, Shard};
+use super::output::{OutFile, Ui, keep_inputs};
 use super::{exit, interrupt};
-
-/// Points of a grid at most.
-const POINTS_MAX: usize = 1_000_000;
-
-/// Points at most with `--json`, which holds the whole results of each.
-const JSON_POINTS_MAX: usize = 10_000;
-
-/// The name of the axis that `--policy` makes.
-const POLICY: &str = "policy";
 
 /// The key of which jobs have a column without being labelled with it.
 const SEED: &str = "seed";
@@ -59,7 +45,7 @@ pub(super) struct Args {
     file: PathBuf,
     /// A key and its values: KEY=V1,V2,... or KEY=START..END:STEP, both ends included, with units; `*` in
     /// the key matches every name. Repeat for more dimensions.
-    #[arg(long, value_name = "KEY=VALUES", value_parser = grid::axis)]
+    #[arg(long, value_name = "KEY=VALUES", value_parser = axis)]
     vary: Vec<Axis>,
     #[command(flatten)]
     policies: Policies,
@@ -73,7 +59,7 @@ pub(super) struct Args {
     runs: u32,
     /// Metrics that tables show; repeat or separate with commas.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
-    metric: Vec<Metric>,
+    metric: Vec<MetricArg>,
     /// Skip combinations that are not a valid host instead of refusing the whole grid.
     #[arg(long)]
     skip_invalid: bool,
@@ -102,248 +88,134 @@ pub(super) struct Args {
     threads: Option<u16>,
 }
 
-/// A dimension with the values in the order of the grid.
-#[derive(Serialize)]
-struct Dimension {
-    key: String,
-    values: Vec<String>,
+/// A metric as a value of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MetricArg(Metric);
+
+impl ValueEnum for MetricArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MetricArg; Metric::ALL.len()] = {
+            let mut all = [MetricArg(Metric::MissRatio); Metric::ALL.len()];
+            let mut at = 0;
+            while at < all.len() {
+                all[at] = MetricArg(Metric::ALL[at]);
+                at += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.summary()))
+    }
 }
 
-/// The grid: the last dimension changes fastest.
-struct Grid<'a> {
+fn axis(text: &str) -> Result<Axis, String> {
+    text.parse()
+}
+
+/// A grid with what the command line says about it.
+struct Sweep<'a> {
     args: &'a Args,
-    file: HostFile,
-    dimensions: Vec<Dimension>,
+    grid: Grid,
+    metrics: Vec<Metric>,
     points: Option<Points>,
-}
-
-/// The outcome of a point.
-enum Outcome {
-    Done(Box<Measured>),
-    /// Not a valid host, and `--skip-invalid` was given.
-    Invalid,
-    /// The program was interrupted before.
-    Unfinished,
 }
 
 /// The outcome of a run whose jobs are listed.
 enum Listed {
-    Done(Box<Run>),
+    Done(Box<(Run, Option<Spool>)>),
     /// As [`Outcome::Invalid`].
     Invalid,
     /// As [`Outcome::Unfinished`].
     Unfinished,
 }
 
-/// The values kept of a point.
-#[derive(Serialize, Deserialize)]
-struct Measured {
-    runs: u32,
-    released: u64,
-    due: u64,
-    /// In the order of the variants of [`Metric`]; `None` where nothing tells it.
-    values: Vec<Option<metric::Value>>,
-    analysed: Option<Analysed>,
-    /// Only for `--json`: distributions take their room.
-    results: Option<Results>,
-}
+/// Ctrl-C, and the bar.
+struct Progress<'b>(&'b ProgressBar);
 
-impl Measured {
-    fn new(run: Run, keep: bool) -> Self {
-        let Run { runs, without_miss, results, analysed, jobs: _ } = run;
-        let mut jobs = JobStats::default();
-        results.iter().flat_map(|results| &results.pools).for_each(|pool| jobs.merge(&pool.jobs));
-        let value = |metric: &Metric| {
-            if metric.is_analysed() {
-                analysed.and_then(|analysed| analysed.value(*metric))
-            } else {
-                results.as_ref().map(|results| metric.of(results, without_miss))
-            }
-        };
-        Measured {
-            runs,
-            released: jobs.released,
-            due: jobs.due,
-            values: Metric::value_variants().iter().map(value).collect(),
-            analysed,
-            results: results.filter(|_| keep),
-        }
+impl Watch for Progress<'_> {
+    fn stops(&self) -> bool {
+        interrupt::stopped()
+    }
+
+    fn done(&self, runs: u64) {
+        self.0.inc(runs);
     }
 }
 
-/// One run of a point, or several merged.
-struct Run {
-    runs: u32,
-    /// So many of them missed no deadline.
-    without_miss: u64,
-    /// Unless nothing is simulated.
-    results: Option<Results>,
-    /// If a metric asks for it.
-    analysed: Option<Analysed>,
-    /// Its jobs, with `--jobs`.
-    jobs: Option<Spool>,
+/// Writes a file of the directory of points; an interruption leaves nothing half-written.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    OutFile::write(path, |out| std::io::Write::write_all(out, bytes)).map_err(|error| match error {
+        Error::Usage(text) => text,
+        _ => format!("cannot write {}", path.display()),
+    })
 }
 
-impl Run {
-    fn merge(&mut self, other: Run) -> Result<(), Error> {
-        self.runs += other.runs;
-        self.without_miss += other.without_miss;
-        if let (Some(results), Some(more)) = (&mut self.results, &other.results) {
-            results.merge(more).map_err(Error::usage)?;
+impl From<sweep::Error> for Error {
+    fn from(error: sweep::Error) -> Self {
+        match error {
+            sweep::Error::Host(errors) => errors.into(),
+            sweep::Error::Points(text) => Error::Usage(text + "\n  --skip-invalid leaves them out"),
+            sweep::Error::Refused(text) => Error::Usage(text),
+            sweep::Error::Simulation(error) => error.into(),
         }
-        if let (Some(analysed), Some(more)) = (&mut self.analysed, &other.analysed) {
-            analysed.merge(more);
-        }
-        Ok(())
     }
 }
 
 /// Runs `punctual sweep`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
-    let grid = Grid::new(args)?;
-    let jobs = grid.jobs_file()?;
+    let sweep = Sweep::new(args)?;
+    let grid = &sweep.grid;
+    let jobs = sweep.jobs_file()?;
     let threads = thread_pool(args.threads)?;
-    threads.install(|| grid.validate())?;
+    threads.install(|| grid.validate(|point| sweep.has(point)))?;
     interrupt::be_graceful();
-    let own = (0..grid.points()).filter(|point| grid.has(*point)).count();
+    let own = (0..grid.points()).filter(|point| sweep.has(*point)).count();
     let bar = ui.progress(own * args.runs as usize);
     let outcomes = match jobs {
-        Some(jobs) => grid.simulate_listed(jobs, &threads, &bar),
-        None => threads.install(|| grid.simulate(&bar)),
+        Some(jobs) => sweep.simulate_listed(jobs, &threads, &bar),
+        None => threads.install(|| sweep.simulate(&bar)),
     };
     bar.finish_and_clear();
     let outcomes = outcomes?;
     if let Some(directory) = args.resume.as_deref().filter(|_| args.shard.is_some()) {
-        ui.print(grid.shard_text(&outcomes, directory))?;
+        ui.print(sweep.shard_text(&outcomes, directory))?;
         return if interrupt::stopped() { Err(Error::Interrupted) } else { Ok(exit::OK) };
     }
     if args.merge {
-        grid.complete(&outcomes)?;
+        sweep.complete(&outcomes)?;
     }
     match (args.csv, args.json) {
-        (true, _) => ui.print(grid.csv(&outcomes)?)?,
-        (_, true) => {
-            let text = serde_json::to_string(&grid.json(&outcomes)).map_err(std::io::Error::from)?;
-            ui.print(text + "\n")?;
-        }
-        _ => ui.print(grid.tables(&outcomes, ui.stdout_has_colour()))?,
+        (true, _) => ui.print(grid.csv(&outcomes))?,
+        (_, true) => ui.print(grid.json(&outcomes) + "\n")?,
+        _ => ui.print(sweep.tables(&outcomes, ui.stdout_has_colour()))?,
     }
     if interrupt::stopped() { Err(Error::Interrupted) } else { Ok(exit::OK) }
 }
 
-impl<'a> Grid<'a> {
+impl<'a> Sweep<'a> {
     fn new(args: &'a Args) -> Result<Self, Error> {
-        let varied = args.vary.iter().map(|a| Dimension { key: a.key.clone(), values: a.values.clone() });
         let policies: Vec<String> = args.policies.choices().into_iter().flatten().collect();
-        let policies = (!policies.is_empty()).then(|| Dimension { key: POLICY.into(), values: policies });
-        let dimensions: Vec<Dimension> = varied.chain(policies).collect();
-        let twice = |(i, d): &(usize, &Dimension)| dimensions[..*i].iter().any(|other| other.key == d.key);
-        if let Some((_, dimension)) = dimensions.iter().enumerate().find(twice) {
-            let text = format!("`{}` is varied twice; list all its values in one place", dimension.key);
-            return Err(Error::Usage(text));
-        }
-        if dimensions.is_empty() {
+        if args.vary.is_empty() && policies.is_empty() {
             return Err(Error::Usage("nothing to vary: give --vary KEY=VALUES or several --policy".into()));
         }
-        let points = dimensions.iter().try_fold(1usize, |n, d| n.checked_mul(d.values.len()));
-        let (most, why) =
-            if args.json { (JSON_POINTS_MAX, " for --json; take --csv") } else { (POINTS_MAX, "") };
-        if points.is_none_or(|n| n > most) {
-            return Err(Error::Usage(format!("the grid has more than {most} points{why}")));
-        }
-        let points = args.resume.as_deref().map(Points::open).transpose()?;
-        let grid = Grid { args, file: HostFile::read(&args.file)?, dimensions, points };
-        if let (true, Ok(AnyHost::Stack(_))) =
-            (grid.analyses(), grid.file.any_host(&args.costs.overrides(&args.changes, None)))
-        {
-            let text = "metrics of the analysis are of tasks with deadlines, and a host with `host_stack` \
-                        has none; `punctual check` bounds its requests";
-            return Err(Error::Usage(text.into()));
-        }
-        Ok(grid)
-    }
-
-    fn points(&self) -> usize {
-        self.dimensions.iter().map(|d| d.values.len()).product()
-    }
-
-    /// The values of a point, one per dimension.
-    fn values(&self, mut point: usize) -> Vec<&str> {
-        let mut values: Vec<&str> = self
-            .dimensions
-            .iter()
-            .rev()
-            .map(|d| {
-                let value = &d.values[point % d.values.len()];
-                point /= d.values.len();
-                value.as_str()
-            })
-            .collect();
-        values.reverse();
-        values
-    }
-
-    fn overrides(&self, point: usize) -> Overrides {
-        let mut overrides = self.args.costs.overrides(&self.args.changes, None);
-        for (dimension, value) in self.dimensions.iter().zip(self.values(point)) {
-            match dimension.key.as_str() {
-                POLICY => overrides.policy = Some(value.to_string()),
-                key => overrides.set.push(format!("{key}={value}")),
-            }
-        }
-        overrides
-    }
-
-    /// The values of a point for people.
-    fn place(&self, point: usize) -> String {
-        let name = |(dimension, value): (&Dimension, &str)| format!("{}={value}", dimension.key);
-        self.dimensions.iter().zip(self.values(point)).map(name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// May a point be left out? `--policy all` tries policies that do not fit this host.
-    fn lenient(&self) -> bool {
-        self.args.skip_invalid || self.args.policies.all()
-    }
-
-    /// Refuses the grid before anything runs, with the errors of the first point that has some.
-    fn validate(&self) -> Result<(), Error> {
-        if !self.lenient() {
-            let check = |point| Some((point, self.file.any_host(&self.overrides(point)).err()?));
-            let own = (0..self.points()).into_par_iter().filter(|point| self.has(*point));
-            let first = own.find_map_first(check);
-            return first.map_or(Ok(()), |(point, errors)| Err(self.refused(point, errors)));
-        }
-        let fits = |point| self.file.any_host(&self.overrides(point)).is_ok();
-        if self.args.shard.is_some() || (0..self.points()).into_par_iter().any(fits) {
-            return Ok(());
-        }
-        // Nothing fits: the first point says why.
-        self.file.any_host(&self.overrides(0)).map(drop).map_err(Error::from)
-    }
-
-    /// The error that a point of the grid is no valid host; the file itself may be at fault.
-    fn refused(&self, point: usize, errors: Errors) -> Error {
-        if self.file.any_host(&self.args.costs.overrides(&self.args.changes, None)).is_err() {
-            return errors.into();
-        }
-        let fits = |point: &usize| self.file.any_host(&self.overrides(*point)).is_ok();
-        let wrong = self.points() - (0..self.points()).into_par_iter().filter(fits).count();
-        let at = self.place(point);
-        let why = &errors.records()[0];
-        Error::Usage(format!(
-            "{wrong} of {} points of the grid are no valid host, the first at {at}: {}: {}\n  \
-             --skip-invalid leaves them out",
-            self.points(),
-            why.message,
-            why.expected
-        ))
-    }
-
-    fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Error> {
-        let outcomes: Vec<Result<Outcome, Error>> =
-            (0..self.points()).into_par_iter().with_max_len(1).map(|point| self.point(point, bar)).collect();
-        outcomes.into_iter().collect()
+        let metrics: Vec<Metric> = args.metric.iter().map(|metric| metric.0).collect();
+        let grid = Grid::new(Request {
+            source: HostFile::read(&args.file)?.into_source(),
+            overrides: args.costs.overrides(&args.changes, None),
+            axes: args.vary.clone(),
+            policies,
+            runs: args.runs,
+            metrics: metrics.clone(),
+            keeps_results: args.json,
+            // `--policy all` tries policies that do not fit this host.
+            is_lenient: args.skip_invalid || args.policies.all(),
+        })?;
+        let points = args.resume.as_deref().map(|directory| Points::written_by(directory, write));
+        Ok(Sweep { args, grid, metrics, points: points.transpose()? })
     }
 
     /// Is the point one of this shard?
@@ -351,32 +223,24 @@ impl<'a> Grid<'a> {
         self.args.shard.is_none_or(|shard| shard.has(point))
     }
 
+    fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Error> {
+        let point = |point| self.point(point, bar);
+        let outcomes: Vec<Result<Outcome, sweep::Error>> =
+            (0..self.grid.points()).into_par_iter().with_max_len(1).map(point).collect();
+        Ok(outcomes.into_iter().collect::<Result<_, _>>()?)
+    }
+
     /// A point, from the directory if it is there.
-    fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Error> {
-        let Some(points) = &self.points else { return self.compute(point, bar) };
-        if !self.has(point) || interrupt::stopped() {
-            return Ok(Outcome::Unfinished);
+    fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, sweep::Error> {
+        let watch = Progress(bar);
+        match &self.points {
+            None => self.grid.compute(point, &watch),
+            Some(_) if !self.has(point) => Ok(Outcome::Unfinished),
+            Some(points) if self.args.merge => {
+                Ok(self.grid.load(point, points)?.unwrap_or(Outcome::Unfinished))
+            }
+            Some(points) => self.grid.resume(point, points, &watch),
         }
-        let overrides = self.overrides(point);
-        // What else a point depends on is in the overrides, the texts of other files included.
-        let measures = (self.args.runs, self.args.json, self.simulates(), self.analyses(), self.searches());
-        // A host without a name is called after its file.
-        let name = Path::new(&self.file.name).file_name();
-        let path =
-            points.path(&[self.file.bytes(), format!("{name:?} {overrides:?} {measures:?}").as_bytes()]);
-        if let Some(measured) = points.load(&path)? {
-            bar.inc(self.args.runs.into());
-            return Ok(Outcome::Done(Box::new(measured)));
-        }
-        if self.args.merge {
-            let is_invalid = self.lenient() && self.file.any_host(&overrides).is_err();
-            return Ok(if is_invalid { Outcome::Invalid } else { Outcome::Unfinished });
-        }
-        let outcome = self.compute(point, bar)?;
-        if let Outcome::Done(measured) = &outcome {
-            points.save(&path, measured)?;
-        }
-        Ok(outcome)
     }
 
     /// Refuses to show a grid with points that no shard has left in the directory.
@@ -384,7 +248,7 @@ impl<'a> Grid<'a> {
         let is_missing = |outcome: &Outcome| matches!(outcome, Outcome::Unfinished);
         let Some(first) = outcomes.iter().position(is_missing) else { return Ok(()) };
         let (missing, all) = (outcomes.iter().filter(|one| is_missing(one)).count(), outcomes.len());
-        let at = self.place(first);
+        let at = self.grid.place(first);
         Err(Error::Usage(format!(
             "--merge: {missing} of {all} points are not there, the first at {at}, which is point {first} \
              from 0 on; run their shards, or leave --merge out to compute them"
@@ -402,43 +266,13 @@ impl<'a> Grid<'a> {
         format!("{done} of {all} points of this shard are done; the results are in {}\n", directory.display())
     }
 
-    /// All runs of a point, merged in the order of their seeds.
-    fn compute(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Error> {
-        let overrides = self.overrides(point);
-        let first = match self.file.any_host(&overrides) {
-            Ok(host) => host,
-            Err(_) if self.lenient() => return Ok(Outcome::Invalid),
-            Err(errors) => return Err(errors.into()),
-        };
-        let mut merged: Option<Run> = None;
-        for chunk in (0..self.args.runs).collect::<Vec<_>>().chunks(CHUNK) {
-            let seed = |run: u32| first.seed().saturating_add(run.into());
-            let simulate = |&run: &u32| self.run(&overrides, seed(run), None, bar);
-            let runs: Vec<_> = chunk.par_iter().with_max_len(1).map(simulate).collect();
-            for run in runs {
-                match (run?, &mut merged) {
-                    (None, _) => return Ok(Outcome::Unfinished),
-                    (Some(run), Some(sum)) => sum.merge(run)?,
-                    (run, none) => *none = run,
-                }
-            }
-        }
-        Ok(self.outcome(merged))
-    }
-
-    /// The outcome of a point of these runs.
-    fn outcome(&self, merged: Option<Run>) -> Outcome {
-        let measured = merged.map(|run| Box::new(Measured::new(run, self.args.json)));
-        measured.map_or(Outcome::Unfinished, Outcome::Done)
-    }
-
     /// The file that `--jobs` asks for. Its rows have the values of their point.
     fn jobs_file(&self) -> Result<Option<JobsFile>, Error> {
         let Some(path) = &self.args.jobs else { return Ok(None) };
         let inputs: Vec<PathBuf> =
             [self.args.file.clone()].into_iter().chain(self.args.costs.file()).collect();
         keep_inputs(&inputs, &[&self.args.jobs])?;
-        if !self.simulates() {
+        if !self.grid.simulates() {
             let text = "--jobs: metrics of the analysis alone simulate no job; ask for another metric, too";
             return Err(Error::Usage(text.into()));
         }
@@ -447,8 +281,8 @@ impl<'a> Grid<'a> {
     }
 
     /// The dimensions that label jobs.
-    fn labels(&self) -> impl Iterator<Item = &Dimension> {
-        self.dimensions.iter().filter(|dimension| dimension.key != SEED)
+    fn labels(&self) -> impl Iterator<Item = &Axis> {
+        self.grid.dimensions().iter().filter(|dimension| dimension.key != SEED)
     }
 
     /// As [`Grid::simulate`], with the jobs of each run in the order of the grid. So many runs are under way
@@ -459,11 +293,11 @@ impl<'a> Grid<'a> {
         threads: &rayon::ThreadPool,
         bar: &ProgressBar,
     ) -> Result<Vec<Outcome>, Error> {
-        let mut outcomes = Vec::with_capacity(self.points());
+        let mut outcomes = Vec::with_capacity(self.grid.points());
         let mut merged: Option<Run> = None;
         let (runs, spools) = (self.args.runs as usize, file.spools());
-        for first in (0..self.points() * runs).step_by(CHUNK) {
-            let chunk: Vec<usize> = (first..(first + CHUNK).min(self.points() * runs)).collect();
+        for first in (0..self.grid.points() * runs).step_by(CHUNK) {
+            let chunk: Vec<usize> = (first..(first + CHUNK).min(self.grid.points() * runs)).collect();
             let listed = |&at: &usize| self.listed_run(at / runs, at % runs, &spools, bar);
             let done: Vec<Result<Listed, Error>> =
                 threads.install(|| chunk.par_iter().with_max_len(1).map(listed).collect());
@@ -474,19 +308,20 @@ impl<'a> Grid<'a> {
                     Listed::Invalid => {}
                     Listed::Unfinished => {
                         file.finish()?;
-                        outcomes.resize_with(self.points(), || Outcome::Unfinished);
+                        outcomes.resize_with(self.grid.points(), || Outcome::Unfinished);
                         return Ok(outcomes);
                     }
-                    Listed::Done(mut run) => {
-                        if let Some(spool) = run.jobs.take() {
+                    Listed::Done(done) => {
+                        let (run, spool) = *done;
+                        if let Some(spool) = spool {
                             file.append(&self.labels_of(point), spool)?;
                         }
                         match &mut merged {
-                            Some(sum) => sum.merge(*run)?,
-                            none => *none = Some(*run),
+                            Some(sum) => sum.merge(&run)?,
+                            none => *none = Some(run),
                         }
                         if is_last {
-                            outcomes.push(self.outcome(merged.take()));
+                            outcomes.push(self.grid.outcome(merged.take()));
                         }
                     }
                 }
@@ -498,7 +333,7 @@ impl<'a> Grid<'a> {
 
     /// The values of a point that label its jobs.
     fn labels_of(&self, point: usize) -> Vec<&str> {
-        let dimensions = self.dimensions.iter().zip(self.values(point));
+        let dimensions = self.grid.dimensions().iter().zip(self.grid.values(point));
         dimensions.filter(|(dimension, _)| dimension.key != SEED).map(|(_, value)| value).collect()
     }
 
@@ -510,83 +345,37 @@ impl<'a> Grid<'a> {
         spools: &Spools,
         bar: &ProgressBar,
     ) -> Result<Listed, Error> {
-        let overrides = self.overrides(point);
-        let first = match self.file.any_host(&overrides) {
+        let overrides = self.grid.overrides(point);
+        let first = match self.grid.host(&overrides) {
             Ok(host) => host,
-            Err(_) if self.lenient() => return Ok(Listed::Invalid),
+            Err(_) if self.grid.request().is_lenient => return Ok(Listed::Invalid),
             Err(errors) => return Err(errors.into()),
         };
-        let done = self.run(&overrides, first.seed().saturating_add(run as u64), Some(spools), bar)?;
-        Ok(done.map_or(Listed::Unfinished, |run| Listed::Done(Box::new(run))))
-    }
-
-    /// One run; `None` when the program was interrupted before.
-    fn run(
-        &self,
-        overrides: &Overrides,
-        seed: u64,
-        spools: Option<&Spools>,
-        bar: &ProgressBar,
-    ) -> Result<Option<Run>, Error> {
         if interrupt::stopped() {
-            return Ok(None);
+            return Ok(Listed::Unfinished);
         }
-        let host = self.file.any_host(&Overrides { seed: Some(seed), ..overrides.clone() })?;
-        let mut jobs = spools.map(|spools| spools.spool(&host));
-        let simulate = || jobs::simulate(&host, false, jobs.as_mut());
-        let results = self.simulates().then(simulate).transpose()?;
-        let missed = results.iter().flat_map(|results| &results.pools).map(|pool| pool.jobs.missed);
-        let without_miss = u64::from(missed.sum::<u64>() == 0);
-        let analysed = match &host {
-            AnyHost::Pools(host) if self.analyses() => {
-                // The search for counter-examples guarantees nothing more, and takes most of the time.
-                let answers =
-                    if self.searches() { punctual_check::answers } else { punctual_analysis::answers };
-                Some(Analysed::of(host, &answers(host).guarantees(host)))
-            }
-            _ => None,
-        };
+        let mut spool = None;
+        let done = self.grid.run(&overrides, first.seed().saturating_add(run as u64), |host| {
+            jobs::simulate(host, false, Some(spool.insert(spools.spool(host))))
+        })?;
         bar.inc(1);
-        Ok(Some(Run { runs: 1, without_miss, results, analysed, jobs }))
-    }
-
-    /// Does a metric ask for a simulation?
-    fn simulates(&self) -> bool {
-        !self.analyses() || self.args.metric.iter().any(|metric| !metric.is_analysed())
-    }
-
-    /// Does a metric ask for the analysis?
-    fn analyses(&self) -> bool {
-        self.args.metric.iter().any(|metric| metric.is_analysed())
-    }
-
-    /// Does a metric ask for counter-examples?
-    fn searches(&self) -> bool {
-        self.args.metric.contains(&Metric::Refuted)
-    }
-
-    /// The metrics of CSV, by the sources that are asked for.
-    fn columns(&self) -> impl Iterator<Item = Metric> {
-        let (simulates, analyses) = (self.simulates(), self.analyses());
-        let metrics = Metric::value_variants().iter().copied();
-        metrics.filter(move |metric| if metric.is_analysed() { analyses } else { simulates })
+        Ok(Listed::Done(Box::new((done, spool))))
     }
 
     // ---- output -------------------------------------------------------------------------------------
 
     fn tables(&self, outcomes: &[Outcome], colour: bool) -> String {
-        let rows = &self.dimensions[..self.dimensions.len() - 1];
-        let columns = &self.dimensions[self.dimensions.len() - 1];
-        if rows.is_empty() {
-            return self.list(outcomes, colour);
-        }
+        let (columns, rows) = match self.grid.dimensions() {
+            [only] => return self.list(only, outcomes, colour),
+            [rows @ .., columns] => (columns, rows),
+            [] => return String::new(),
+        };
         let across = columns.values.len();
         let row_labels: Vec<String> = (0..outcomes.len() / across)
-            .map(|row| self.values(row * across)[..rows.len()].join("  "))
+            .map(|row| self.grid.values(row * across)[..rows.len()].join("  "))
             .collect();
         let row_keys: Vec<&str> = rows.iter().map(|d| d.key.as_str()).collect();
-        let metrics =
-            if self.args.metric.is_empty() { &[Metric::MissRatio] } else { self.args.metric.as_slice() };
+        let metrics = if self.metrics.is_empty() { &[Metric::MissRatio] } else { self.metrics.as_slice() };
         let table = |metric: &Metric| {
             let title = format!("{}; down: {}, across: {}", metric.name(), row_keys.join("  "), columns.key);
             let cells: Vec<Vec<String>> =
@@ -597,96 +386,15 @@ impl<'a> Grid<'a> {
     }
 
     /// One dimension: a row per value, a column per metric.
-    fn list(&self, outcomes: &[Outcome], colour: bool) -> String {
-        let metrics = if self.args.metric.is_empty() { &DEFAULT_COLUMNS[..] } else { &self.args.metric };
-        let names: Vec<String> = metrics.iter().map(|m| m.name()).collect();
+    fn list(&self, only: &Axis, outcomes: &[Outcome], colour: bool) -> String {
+        let metrics = if self.metrics.is_empty() { &DEFAULT_COLUMNS[..] } else { &self.metrics };
+        let names: Vec<&str> = metrics.iter().map(|m| m.name()).collect();
         let cells: Vec<Vec<String>> =
             outcomes.iter().map(|outcome| metrics.iter().map(|&m| outcome.show(m)).collect()).collect();
-        let Dimension { key, values } = &self.dimensions[0];
-        table::matrix(key, &refs(values), &refs(&names), &cells, colour)
-    }
-
-    fn csv(&self, outcomes: &[Outcome]) -> Result<String, Error> {
-        let mut out = csv::Writer::from_writer(Vec::new());
-        let keys = self.dimensions.iter().map(|d| d.key.clone());
-        let header = keys.chain(["runs", "jobs_released", "jobs_due"].map(String::from));
-        let columns = self.columns().map(Metric::column);
-        out.write_record(header.chain(columns)).map_err(std::io::Error::from)?;
-        for (point, outcome) in outcomes.iter().enumerate() {
-            let Outcome::Done(measured) = outcome else { continue };
-            let values = self.values(point).into_iter().map(String::from);
-            let counts = [measured.runs.to_string(), measured.released.to_string(), measured.due.to_string()];
-            let exact = self.columns().map(|metric| {
-                let value = measured.values[metric as usize].and_then(metric::Value::exact);
-                value.map_or_else(String::new, |n| n.to_string())
-            });
-            out.write_record(values.chain(counts).chain(exact)).map_err(std::io::Error::from)?;
-        }
-        let bytes = out.into_inner().map_err(|e| std::io::Error::other(e.to_string()))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    fn json<'g>(&'g self, outcomes: &'g [Outcome]) -> SweepJson<'g> {
-        let measured = |outcome: &'g Outcome| match outcome {
-            Outcome::Done(measured) => Some(measured),
-            Outcome::Invalid | Outcome::Unfinished => None,
-        };
-        let points = outcomes.iter().enumerate().map(|(point, outcome)| PointJson {
-            values: self.values(point),
-            state: outcome.state(),
-            analysis: measured(outcome).and_then(|measured| measured.analysed),
-            results: measured(outcome).and_then(|measured| measured.results.as_ref()),
-        });
-        SweepJson {
-            format: "punctual-sweep",
-            version: 1,
-            dimensions: &self.dimensions,
-            points: points.collect(),
-        }
+        table::matrix(&only.key, &refs(&only.values), &names, &cells, colour)
     }
 }
 
 fn refs(texts: &[String]) -> Vec<&str> {
     texts.iter().map(String::as_str).collect()
-}
-
-impl Outcome {
-    fn show(&self, metric: Metric) -> String {
-        match self {
-            Outcome::Done(measured) => {
-                measured.values[metric as usize].map_or_else(|| "-".into(), metric::Value::show)
-            }
-            Outcome::Invalid => "invalid".into(),
-            Outcome::Unfinished => "unfinished".into(),
-        }
-    }
-
-    fn state(&self) -> &'static str {
-        match self {
-            Outcome::Done(_) => "done",
-            Outcome::Invalid => "invalid",
-            Outcome::Unfinished => "unfinished",
-        }
-    }
-}
-
-/// The JSON form of a sweep.
-#[derive(Serialize)]
-struct SweepJson<'g> {
-    format: &'static str,
-    version: u32,
-    /// The last one changes fastest from point to point.
-    dimensions: &'g [Dimension],
-    points: Vec<PointJson<'g>>,
-}
-
-/// A point: its values in the order of the dimensions, and its results when it is done.
-#[derive(Serialize)]
-struct PointJson<'g> {
-    values: Vec<&'g str>,
-    state: &'static str,
-    /// If a metric asks for the analysis.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    analysis: Option<Analysed>,
-    results: Option<&'g Results>,
 }

@@ -13,15 +13,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::error::Error;
-use super::output::{OutFile, make_directory};
+use crate::Error;
 
 /// Changes when the files of points change.
 const VERSION: u32 = 1;
 
 /// One of several parts of a grid: every `of`-th point, beginning with the `number`-th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shard {
+pub struct Shard {
     /// From 1.
     number: usize,
     of: usize,
@@ -29,7 +28,7 @@ pub(super) struct Shard {
 
 impl Shard {
     /// Does point `point`, from 0 on, belong to it?
-    pub(super) fn has(self, point: usize) -> bool {
+    pub fn has(self, point: usize) -> bool {
         point % self.of == self.number - 1
     }
 }
@@ -47,9 +46,14 @@ impl FromStr for Shard {
     }
 }
 
+/// Writes a file whole or not at all; an error names the file.
+pub type Write = fn(&Path, &[u8]) -> Result<(), String>;
+
 /// The directory.
-pub(super) struct Points {
+#[derive(Debug)]
+pub struct Points {
     directory: PathBuf,
+    write: Write,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,13 +70,21 @@ impl Points {
     ///
     /// # Errors
     /// It cannot be made.
-    pub(super) fn open(directory: &Path) -> Result<Self, Error> {
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        Self::written_by(directory, write)
+    }
+
+    /// As [`Points::open`]; files are written by `write`, which may have to clean up when a program ends.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn written_by(directory: &Path, write: Write) -> Result<Self, Error> {
         make_directory(directory)?;
-        Ok(Points { directory: directory.to_path_buf() })
+        Ok(Points { directory: directory.to_path_buf(), write })
     }
 
     /// The file of a point that is told from all others by `parts`.
-    pub(super) fn path(&self, parts: &[&[u8]]) -> PathBuf {
+    pub(crate) fn path(&self, parts: &[&[u8]]) -> PathBuf {
         let mut hash = Sha256::new();
         let head = format!("{FORMAT} {VERSION} {}", env!("CARGO_PKG_VERSION"));
         for part in [head.as_bytes()].iter().chain(parts) {
@@ -88,8 +100,8 @@ impl Points {
     ///
     /// # Errors
     /// It cannot be read, or is something else.
-    pub(super) fn load<M: DeserializeOwned>(&self, path: &Path) -> Result<Option<M>, Error> {
-        let wrong = |why: String| Error::Usage(format!("{}: {why}", path.display()));
+    pub(crate) fn load<M: DeserializeOwned>(&self, path: &Path) -> Result<Option<M>, Error> {
+        let wrong = |why: String| Error::Refused(format!("{}: {why}", path.display()));
         let text = match std::fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -105,12 +117,26 @@ impl Points {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn save<M: Serialize>(&self, path: &Path, point: &M) -> Result<(), Error> {
+    pub(crate) fn save<M: Serialize>(&self, path: &Path, point: &M) -> Result<(), Error> {
         path.parent().map_or(Ok(()), make_directory)?;
         let text = serde_json::to_vec(&File { format: FORMAT.into(), version: VERSION, point });
-        let text = text.map_err(Error::usage)?;
-        OutFile::write(path, |out| out.write_all(&text))
+        let text = text.map_err(|error| Error::Refused(error.to_string()))?;
+        (self.write)(path, &text).map_err(Error::Refused)
     }
+}
+
+fn make_directory(path: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| Error::Refused(format!("cannot make the directory {}: {error}", path.display())))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let written = || {
+        let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+        file.write_all(bytes)?;
+        file.persist(path).map(drop).map_err(|error| error.error)
+    };
+    written().map_err(|error: std::io::Error| format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -128,7 +154,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_into_each_other() {
-        let points = Points { directory: PathBuf::new() };
+        let points = Points { directory: PathBuf::new(), write };
         assert_ne!(points.path(&[b"ab", b"c"]), points.path(&[b"a", b"bc"]));
         assert_ne!(points.path(&[b"a"]), points.path(&[b"a", b""]));
     }

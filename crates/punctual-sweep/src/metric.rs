@@ -1,6 +1,5 @@
-//! One number out of results, or of what the analysis says, for sweeps.
+//! One number out of results, or of what the analysis says.
 
-use clap::ValueEnum;
 use punctual_model::guarantees::Guarantees;
 use punctual_model::host::{Arrival, Host, Task, Work};
 use punctual_model::results::{JobStats, ProcessorResult, Results};
@@ -10,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// What a sweep can show in its tables, over all tasks or processors of the host. The last ones are of the
 /// analysis ([`Metric::is_analysed`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Metric {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
     /// Share of the jobs due that missed their deadline.
     MissRatio,
     /// Jobs that missed their deadline.
@@ -55,9 +54,42 @@ pub(super) enum Metric {
     WeightedSchedulable,
 }
 
+/// Each metric with its name and a line about it, in the order of the variants.
+const METRICS: [(Metric, &str, &str); 20] = [
+    (Metric::MissRatio, "miss-ratio", "Share of the jobs due that missed their deadline"),
+    (Metric::Missed, "missed", "Jobs that missed their deadline"),
+    (Metric::MeanResponse, "mean-response", "Mean response time"),
+    (Metric::P50Response, "p50-response", "Response time that 50 % of the jobs do not exceed"),
+    (Metric::P99Response, "p99-response", "Response time that 99 % of the jobs do not exceed"),
+    (Metric::P999Response, "p999-response", "Response time that 99.9 % of the jobs do not exceed"),
+    (Metric::MaxResponse, "max-response", "Greatest response time"),
+    (Metric::P99Tardiness, "p99-tardiness", "How late 99 % of the jobs are at most"),
+    (Metric::MaxTardiness, "max-tardiness", "How late the latest job is"),
+    (Metric::Busy, "busy", "Share of the processors' time in which tasks executed"),
+    (Metric::Overhead, "overhead", "Share of the processors' time taken by scheduling itself"),
+    (Metric::Decisions, "decisions", "Scheduling decisions"),
+    (Metric::ContextSwitches, "context-switches", "Changes of the unit that a processor runs"),
+    (Metric::Migrations, "migrations", "Units resumed on another processor"),
+    (Metric::Exhaustions, "exhaustions", "How often a budget was used up"),
+    (Metric::NoMiss, "no-miss", "Share of the runs in which no job missed its deadline"),
+    (Metric::Guaranteed, "guaranteed", "Share of the tasks whose deadlines `check` guarantees"),
+    (Metric::Refuted, "refuted", "Share of the tasks whose deadlines `check` refutes"),
+    (
+        Metric::Schedulable,
+        "schedulable",
+        "Share of the runs in which `check` guarantees every deadline (schedulability ratio)",
+    ),
+    (
+        Metric::WeightedSchedulable,
+        "weighted-schedulable",
+        "The same, each run weighted by the utilization of its tasks (weighted schedulability; \
+         Bastoni, Brandenburg, Anderson, OSPERT 2010)",
+    ),
+];
+
 /// What `check` says about the runs of a point.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Analysed {
+pub struct Analysed {
     runs: u64,
     schedulable: u64,
     /// Tasks with deadlines.
@@ -70,7 +102,7 @@ pub(super) struct Analysed {
 
 impl Analysed {
     /// One run: what `check` says about the host.
-    pub(super) fn of(host: &Host, guarantees: &Guarantees) -> Self {
+    pub fn of(host: &Host, guarantees: &Guarantees) -> Self {
         let tasks = &guarantees.tasks;
         let guaranteed = tasks.iter().filter(|task| task.verdict.is_guaranteed()).count() as u64;
         let is_schedulable = guaranteed == tasks.len() as u64
@@ -87,7 +119,7 @@ impl Analysed {
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Analysed) {
+    pub fn merge(&mut self, other: &Analysed) {
         self.runs += other.runs;
         self.schedulable += other.schedulable;
         self.tasks += other.tasks;
@@ -98,7 +130,7 @@ impl Analysed {
     }
 
     /// The value of a metric of the analysis.
-    pub(super) fn value(&self, metric: Metric) -> Option<Value> {
+    pub fn value(&self, metric: Metric) -> Option<Value> {
         let (part, whole) = match metric {
             Metric::Guaranteed => (self.guaranteed, self.tasks),
             Metric::Refuted => (self.refuted, self.tasks),
@@ -125,7 +157,7 @@ fn utilization_ppm(host: &Host) -> u64 {
 
 /// A metric's value, exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Value {
+pub enum Value {
     /// Part and whole.
     Share(u64, u64),
     /// A length of time; `None` when no job finished.
@@ -149,13 +181,29 @@ mod ns {
 }
 
 impl Metric {
-    /// The name for the command line.
-    pub(super) fn name(self) -> String {
-        self.to_possible_value().expect("no metric is hidden").get_name().to_string()
+    /// All metrics, in the order of the variants, which is that of columns.
+    pub const ALL: [Metric; METRICS.len()] = {
+        let mut all = [Metric::MissRatio; METRICS.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = METRICS[at].0;
+            at += 1;
+        }
+        all
+    };
+
+    /// Its name on the command line and in Python.
+    pub const fn name(self) -> &'static str {
+        METRICS[self as usize].1
+    }
+
+    /// What it is, in a line.
+    pub const fn summary(self) -> &'static str {
+        METRICS[self as usize].2
     }
 
     /// The name of its column in CSV, with the unit.
-    pub(super) fn column(self) -> String {
+    pub fn column(self) -> String {
         let unit = match self.of_nothing() {
             Value::Share(..) => "_ppm",
             Value::Time(_) => "_ns",
@@ -169,12 +217,12 @@ impl Metric {
     }
 
     /// Is it the analysis that tells it, not a simulation?
-    pub(super) fn is_analysed(self) -> bool {
+    pub fn is_analysed(self) -> bool {
         Analysed::default().value(self).is_some()
     }
 
     /// Its value in `results`, of this many runs of which so many missed nothing.
-    pub(super) fn of(self, results: &Results, without_miss: u64) -> Value {
+    pub fn of(self, results: &Results, without_miss: u64) -> Value {
         let mut jobs = JobStats::default();
         results.pools.iter().for_each(|pool| jobs.merge(&pool.jobs));
         // A host with `host_stack` has no pools and no tasks: its jobs are the requests.
@@ -227,7 +275,7 @@ impl Metric {
 
 impl Value {
     /// For people.
-    pub(super) fn show(self) -> String {
+    pub fn show(self) -> String {
         match self {
             Value::Share(part, whole) => fmt_share(part, whole),
             Value::Time(time) => time.map_or_else(|| "-".into(), fmt_duration),
@@ -237,7 +285,7 @@ impl Value {
 
     /// As a whole number in the unit of [`Metric::column`], shares rounded to nearest; `None` when there is
     /// nothing to measure.
-    pub(super) fn exact(self) -> Option<u64> {
+    pub fn exact(self) -> Option<u64> {
         match self {
             Value::Share(_, 0) => None,
             Value::Share(part, whole) => {
@@ -253,6 +301,11 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_are_in_the_order_of_their_variants() {
+        assert!(Metric::ALL.iter().enumerate().all(|(at, metric)| *metric as usize == at));
+    }
 
     #[test]
     fn a_column_says_its_unit() {
