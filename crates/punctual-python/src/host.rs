@@ -6,6 +6,7 @@ use punctual_model::AnyHost;
 use punctual_model::file::{self, OtherOverheads, Overrides};
 use punctual_model::host::{Arrival, Cost, Host as Pools, Parent, Task, Work};
 use punctual_sched::Duration;
+use punctual_sweep::Source;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
@@ -19,12 +20,6 @@ use crate::table::{Column, Table};
 
 /// Greatest size of a host file in bytes, as on the command line; the parser's own limit is lower.
 const BYTES_MAX: usize = 64 << 20;
-
-/// The text of a host file.
-struct Source {
-    name: String,
-    bytes: Vec<u8>,
-}
 
 /// A machine, its pools, VMs, tasks and networks, as a host file describes them. It never changes;
 /// `replace` makes another one.
@@ -57,6 +52,11 @@ impl Host {
     fn parse(py: Python<'_>, source: Arc<Source>, overrides: Overrides) -> PyResult<Self> {
         let host = reading::parse(py, &source.bytes, &source.name, &overrides)?;
         Ok(Host { host: Arc::new(host), source, overrides })
+    }
+
+    /// What it was read from: the host file, and its changes.
+    pub(crate) fn origin(&self) -> (&Source, &Overrides) {
+        (&self.source, &self.overrides)
     }
 
     /// The host where it has pools; `what` needs them.

@@ -1,8 +1,8 @@
 //! The Python package `punctual`: hosts, their checks and simulations, and results as Arrow tables.
 //!
 //! This crate translates between Python and the libraries, and decides nothing: a host is parsed by
-//! [`punctual_model::file`], checked by [`punctual_check`], simulated by [`punctual_sim`] and shown by
-//! [`punctual_report`], as on the command line. `python/punctual` has what needs no Rust: the classes of
+//! [`punctual_model::file`], checked by [`punctual_check`], simulated by [`punctual_sim`], swept by
+//! [`punctual_sweep`] and shown by [`punctual_report`], as on the command line. `python/punctual` has what needs no Rust: the classes of
 //! errors, the writer of TOML, and the stubs. `docs/python.md` is the manual.
 //!
 //! While Rust works, the interpreter is released, so threads run beside each other; signals are looked at
@@ -12,6 +12,7 @@
 
 mod check;
 mod error;
+mod grid;
 mod host;
 mod policy;
 mod reading;
@@ -25,6 +26,8 @@ mod timeline;
 mod _punctual {
     #[pymodule_export]
     use crate::check::Guarantees;
+    #[pymodule_export]
+    use crate::grid::Grid;
     #[pymodule_export]
     use crate::host::Host;
     #[pymodule_export]

@@ -17,8 +17,9 @@ True
 from punctual._errors import ErrorRecord, HostFileError, PunctualError, ViolationError
 from punctual._frames import Report
 from punctual._generate import generate
+from punctual._grid import Sweep, run
 from punctual._policy import Params, Policy
-from punctual._punctual import Guarantees, Host, Results, Synthesis, Table, __version__, policies
+from punctual._punctual import Grid, Guarantees, Host, Results, Synthesis, Table, __version__, policies
 from punctual._sweep import sweep
 
 
@@ -29,6 +30,7 @@ def build(**tables: object) -> Host:
 
 __all__ = [
     "ErrorRecord",
+    "Grid",
     "Guarantees",
     "Host",
     "HostFileError",
@@ -37,6 +39,7 @@ __all__ = [
     "PunctualError",
     "Report",
     "Results",
+    "Sweep",
     "Synthesis",
     "Table",
     "ViolationError",
@@ -44,5 +47,6 @@ __all__ = [
     "build",
     "generate",
     "policies",
+    "run",
     "sweep",
 ]

@@ -1,6 +1,6 @@
 """The part of the package that is written in Rust."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, final
 
@@ -11,6 +11,46 @@ __version__: str
 
 def policies() -> list[str]:
     """The policies that a host file can name."""
+
+@final
+class Grid:
+    """A host at every combination of values that keys of its file take, the last dimension fastest."""
+
+    def __init__(
+        self,
+        host: Host,
+        vary: Mapping[str, Iterable[object]],
+        *,
+        policy: Sequence[str] = (),
+        runs: int = 1,
+        metrics: Sequence[str] = (),
+        results: bool = False,
+        skip_invalid: bool = False,
+    ) -> None:
+        """The keywords are the options of `punctual sweep`; `results` keeps what `json` needs.
+
+        All points are read, so an invalid one is an error at once, unless `skip_invalid` leaves it out.
+        """
+    @property
+    def keys(self) -> list[str]:
+        """The keys, `policy` last where policies vary."""
+    def __len__(self) -> int:
+        """How many points there are."""
+    def __getitem__(self, point: int) -> dict[str, str]:
+        """The values of a point by their keys."""
+    def compute(
+        self, points: Sequence[int], *, directory: str | PathLike[str] | None = None, threads: int | None = None
+    ) -> list[bytes]:
+        """Computes points, or takes those from `directory` that are finished and keeps the others there.
+
+        An outcome is bytes that only the other methods read. They can go from process to process.
+        """
+    def csv(self, outcomes: Sequence[bytes]) -> str:
+        """What `punctual sweep --csv` prints of these outcomes, those of all points."""
+    def json(self, outcomes: Sequence[bytes]) -> str:
+        """What `punctual sweep --json` prints of these outcomes, those of all points of a grid with `results`."""
+    def table(self, outcomes: Sequence[bytes]) -> Table:
+        """The same as `csv`, as a table."""
 
 @final
 class Host:

@@ -17,6 +17,11 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else value_text(value)
 
 
+def axes(vary: Mapping[str, Iterable[object]]) -> list[tuple[str, list[str]]]:
+    """The dimensions of a grid as texts."""
+    return [(key, [_text(value) for value in values]) for key, values in vary.items()]
+
+
 def sweep(
     host: Host,
     vary: Mapping[str, Sequence[object]],
