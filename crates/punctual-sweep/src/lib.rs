@@ -4,10 +4,10 @@
 //! A [`Grid`] knows its points by number, the last dimension fastest. [`Grid::compute`] works on one of them,
 //! on the threads of the rayon pool in which it is called; a directory of [`Points`] keeps what is finished,
 //! so that any number of programs on any number of machines share a grid, the command line and the Python
-//! package alike. [`Grid::csv`] and [`Grid::json`] print the same bytes whoever computed the points.
+//! package alike. [`Grid::csv`] and [`Grid::json`] do not depend on which program computed the points.
 //!
-//! Nothing here reads arguments, catches signals or shows progress: a caller's [`Watch`] is told of each run
-//! and may stop the work.
+//! Nothing here reads arguments, catches signals or shows progress: a caller's [`Watch`] is notified of each
+//! run and may stop the work.
 
 #![forbid(unsafe_code)]
 
