@@ -3,7 +3,7 @@
 //! This crate translates between Python and the libraries, and decides nothing: a host is parsed by
 //! [`punctual_model::file`], checked by [`punctual_check`], simulated by [`punctual_sim`], swept by
 //! [`punctual_sweep`] and shown by [`punctual_report`], as on the command line. `python/punctual` has what
-//! needs no Rust: the classes of errors, the writer of TOML, batches of grids, and the stubs. `docs/python.md`
+//! needs no Rust: classes of errors, the writer of TOML, batches of grids, and stubs. `docs/python.md`
 //! is the manual.
 //!
 //! While Rust works, the interpreter is released, so threads run beside each other; signals are looked at
