@@ -195,10 +195,11 @@ def test_ray_loses_nothing_when_a_worker_is_killed(tmp_path: Path, host: Host, r
 
 
 def test_dask_loses_nothing_when_a_worker_is_killed(tmp_path: Path, host: Host) -> None:
-    distributed = pytest.importorskip("distributed")
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
     from punctual.dask import sweep
 
     with (
+        dask.config.set(temporary_directory=str(tmp_path)),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=tmp_path
         ) as cluster,
