@@ -1,10 +1,11 @@
-.PHONY: help demo test check package chaos xen
+.PHONY: help demo test check package site chaos xen
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
 	@echo "make check  format, lints and unit tests, in minutes"
 	@echo "make test   everything that must hold"
 	@echo "make package  a .deb, an .rpm and a static tarball in target/packages (docs/install.md)"
+	@echo "make site   the manual as a site with search, in target/site/html"
 	@echo "make chaos  an operator's day on this machine (as root); options in DAY, such as DAY='--minutes 20 --as vm'"
 	@echo "make xen    the demo in guests of a real Xen, in QEMU (as root on Debian 12)"
 	@echo "make xen-replay, and so on: a lab and its mode, of those that labs/lab lists"
@@ -30,6 +31,11 @@ test:
 package:
 	@$(need-rust)
 	@packaging/build.sh
+
+site:
+	@$(need-rust)
+	@scripts/set-up.sh python3=python3-venv
+	@scripts/site.sh
 
 chaos:
 	@$(need-rust)
