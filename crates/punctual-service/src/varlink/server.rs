@@ -458,3 +458,7 @@ fn info() -> Value {
         "interfaces": [SERVICE_INTERFACE, INTERFACE],
     })
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;
