@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tests the Python package: against the command line on the same hosts, with data frames, with threads, forks,
-# pickles, Ctrl-C and random calls; runs the examples of docs/python.md; and checks its types with mypy.
+# pickles, Ctrl-C and random calls; runs the examples of docs/python.md; and checks its types with mypy and pyright.
 #
 # usage: scripts/check-python.sh [OPTION ...]   options as pytest takes them
 # exit: 0 all passed, 1 something did not, 77 skipped: Python's programs could not be installed.
@@ -40,4 +40,7 @@ mypy() {
 }
 mypy -p punctual
 mypy "$package/tests/typed.py"
+# It takes its program from npm's registry; what it prints on success says nothing.
+"$venv/bin/pyright" --project "$package/pyproject.toml" --pythonpath "$(realpath -s "$venv")/bin/python" \
+    >"$target/check-python-pyright" 2>&1 || { cat "$target/check-python-pyright" >&2; exit 1; }
 PUNCTUAL="$(realpath "$target/debug/punctual")" "$venv/bin/python" -m pytest -q "$@" "$package/tests"

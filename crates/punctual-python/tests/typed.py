@@ -1,4 +1,6 @@
-"""What the stubs promise to users of mypy. This file is checked, and runs as an ordinary program as well."""
+"""What the stubs promise to users of mypy and pyright. This file is checked by both."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ def names(host: punctual.Host) -> list[str]:
     guaranteed: bool = host.check().all_guaranteed
     report: punctual.Report = results.report()
     points: list[dict[str, object]] = punctual.sweep(host, {"seed": [1, 2]})
-    return [*table.columns, report.html, str((missed, found, guaranteed, points))]
+    printed: str = punctual.run(punctual.Grid(host, {"seed": range(3)}, policy=["edf"])).csv()
+    return [*table.columns, report.html, str((missed, found, guaranteed, points, printed))]
 
 
 def wrong(host: punctual.Host) -> None:
-    # mypy reports each of these; an unused `ignore` is an error, so it must.
+    # Both report each of these; an unused `ignore` is an error, so it must.
     host.simulate(blame="yes")  # type: ignore[arg-type]
     host.synthesize(placement="anywhere")  # type: ignore[arg-type]
     host.replace(42)  # type: ignore[call-arg, arg-type]
