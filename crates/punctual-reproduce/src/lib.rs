@@ -172,7 +172,7 @@ pub fn nautilus(options: &Options, progress: Progress<'_>) -> Result<Reproductio
         outcomes.push(cyclictest::run(options, &paper, progress)?);
     }
     if options.runs("ping") {
-        outcomes.push(ping::run(options, progress)?);
+        outcomes.push(ping::run(options, &paper, progress)?);
     }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }

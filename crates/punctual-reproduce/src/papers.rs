@@ -134,13 +134,34 @@ pub struct FirstMiss {
     pub first_miss_percent: f64,
 }
 
-/// The outputs of cyclictest in the Nautilus paper.
+/// The outputs of cyclictest and the round trips in the Nautilus paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nautilus {
     pub citation: Citation,
     #[serde(rename = "listing")]
     pub listings: Vec<Listing>,
+    pub round_trips: RoundTrips,
+}
+
+/// Its two tables of round trips in ms, at its four loads.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundTrips {
+    /// Four lines without a name.
+    pub credit_ms: [[f64; 4]; 4],
+    pub partitioned_max_ms: [f64; 4],
+    pub partitioned_mean_ms: [f64; 4],
+}
+
+/// What cyclictest measured in a real Xen in one configuration, in us.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredLatency {
+    pub avg_us: f64,
+    /// The 99 % quantile.
+    pub p99_us: f64,
+    pub max_us: f64,
 }
 
 /// One output of cyclictest: latencies by thread.
@@ -311,6 +332,16 @@ pub fn rt_stack() -> (RtStack, Vec<Claim>) {
     let paper = toml::from_str(include_str!("../../../papers/rt-stack/paper.toml"));
     let claims = toml::from_str::<Claims>(include_str!("../../../papers/rt-stack/claims.toml"));
     (paper.expect("papers/rt-stack/paper.toml"), claims.expect("papers/rt-stack/claims.toml").claim)
+}
+
+/// cyclictest in a real Xen, by configuration of `reproduce nautilus`
+/// (`measurements/2026-11-26-xen-reproduce`).
+///
+/// # Panics
+/// Never: a test reads the file.
+pub fn nautilus_measured() -> BTreeMap<String, MeasuredLatency> {
+    let measured = toml::from_str(include_str!("../../../papers/nautilus/measured.toml"));
+    measured.expect("papers/nautilus/measured.toml")
 }
 
 /// The data of the Nautilus paper and its claims.

@@ -9,6 +9,7 @@ use punctual_sched::credit;
 use crate::error::Error;
 use crate::measures::number;
 use crate::options::Options;
+use crate::papers::{Nautilus, RoundTrips};
 use crate::reproduction::{Figure, Outcome, Series, Table};
 use crate::scenario::{Progress, Scenario, as_written, run_all};
 
@@ -47,39 +48,34 @@ fn measure(results: &Results) -> (Histogram, u64) {
     (flow.latency.clone(), flow.packets.created.saturating_sub(2 * flow.latency.count()))
 }
 
+const COLUMNS: [&str; 10] = [
+    "scheduler",
+    "load",
+    "mean, ms",
+    "50 %",
+    "99 %",
+    "max",
+    "within 1 ms",
+    "within 10 ms",
+    "no answer",
+    "paper, ms",
+];
+
 /// Runs the three schedulers at the four loads.
-pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut scenarios = Vec::new();
     for scheduler in SCHEDULERS {
         scenarios.extend(LOADS.iter().map(|(_, load)| scenario(scheduler, load, options.quick)));
     }
     let all = run_all("ping", &scenarios, progress, as_written, |_, results| measure(results))?;
     let mut out = Outcome::default();
-    let columns = ["scheduler", "load", "mean, ms", "50 %", "99 %", "max", "within 1 ms", "no answer"];
-    let mut table = Table::new("ping", "Ping latency through the driver domain", &columns);
+    let mut table = Table::new("ping", "Ping latency through the driver domain", &COLUMNS);
     let mut series = Vec::new();
     for (scheduler, runs) in SCHEDULERS.iter().zip(all.chunks(LOADS.len())) {
-        for ((load, _), (latency, lost)) in LOADS.iter().zip(runs) {
-            let within = within_1ms(latency) * 100.0;
-            let prefix = format!("ping.{scheduler}.{load}");
-            let values = [
-                ("mean_ms", ms(latency.mean())),
-                ("p50_ms", ms(latency.quantile_ppm(500_000))),
-                ("p99_ms", ms(latency.quantile_ppm(990_000))),
-                ("max_ms", ms(latency.max())),
-                ("within_1ms_percent", within),
-            ];
+        for (at, ((load, _), (latency, lost))) in LOADS.iter().zip(runs).enumerate() {
             let mut row = vec![scheduler.to_string(), load.to_string()];
-            for (name, value) in values {
-                out.measures.set_one(format!("{prefix}.{name}"), value);
-                row.push(if name.ends_with("percent") {
-                    format!("{} %", number(value))
-                } else {
-                    number(value)
-                });
-            }
-            row.push(lost.to_string());
-            out.measures.set_one(format!("{prefix}.lost"), *lost as f64);
+            row.extend(measures(&mut out, &format!("ping.{scheduler}.{load}"), latency, *lost));
+            row.push(printed(&paper.round_trips, scheduler, at));
             table.rows.push(row);
             series.push(curve(format!("{scheduler}, {load}"), latency));
         }
@@ -91,6 +87,9 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
         "The paper measures from netback to the answer under Credit, from the host under RTDS; here always \
          from the PC and back."
             .into(),
+        "The lines of the paper's table for Credit have no names; its table for global scheduling has no \
+         numbers."
+            .into(),
     ];
     out.tables.push(table);
     out.figures.push(Figure {
@@ -101,6 +100,28 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
         series,
     });
     Ok(out)
+}
+
+/// Adds the measures of a run and returns its columns.
+fn measures(out: &mut Outcome, prefix: &str, latency: &Histogram, lost: u64) -> Vec<String> {
+    let values = [
+        ("mean_ms", ms(latency.mean())),
+        ("p50_ms", ms(latency.quantile_ppm(500_000))),
+        ("p99_ms", ms(latency.quantile_ppm(990_000))),
+        ("max_ms", ms(latency.max())),
+        ("within_1ms_percent", within_percent(latency, 1)),
+        ("within_10ms_percent", within_percent(latency, 10)),
+    ];
+    let mut row = Vec::new();
+    for (name, value) in values {
+        out.measures.set_one(format!("{prefix}.{name}"), value);
+        let unit = if name.ends_with("percent") { " %" } else { "" };
+        row.push(format!("{}{unit}", number(value)));
+    }
+    out.measures.set_one(format!("{prefix}.min_ms"), ms(latency.min()));
+    out.measures.set_one(format!("{prefix}.lost"), lost as f64);
+    row.push(lost.to_string());
+    row
 }
 
 fn ms(time: Duration) -> f64 {
@@ -116,7 +137,21 @@ fn curve(name: String, latency: &Histogram) -> Series {
     Series { name, points: (1..20).map(|i| point(5 * i)).collect() }
 }
 
-fn within_1ms(latency: &Histogram) -> f64 {
-    let within: u64 = latency.ranges_ns().filter(|(_, high, _)| *high < 1_000_000).map(|(_, _, n)| n).sum();
-    within as f64 / latency.count().max(1) as f64
+/// How many of the answers came in less than `limit` ms.
+fn within_percent(latency: &Histogram, limit: u64) -> f64 {
+    let limit = limit * 1_000_000;
+    let within: u64 = latency.ranges_ns().filter(|(_, high, _)| *high < limit).map(|(_, _, n)| n).sum();
+    100.0 * within as f64 / latency.count().max(1) as f64
+}
+
+/// What the paper's tables have for the load.
+fn printed(paper: &RoundTrips, scheduler: &str, load: usize) -> String {
+    match scheduler {
+        credit::NAME => paper.credit_ms.map(|line| number(line[load])).join(", "),
+        "partitioned" => {
+            let [mean, max] = [paper.partitioned_mean_ms[load], paper.partitioned_max_ms[load]].map(number);
+            format!("mean {mean}, most {max}")
+        }
+        _ => "-".into(),
+    }
 }
