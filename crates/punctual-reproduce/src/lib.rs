@@ -146,6 +146,9 @@ pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
     options.check_only(&VMM_IO_EXPERIMENTS)?;
     let (paper, claims) = papers::vmm_io();
     let mut outcomes = vec![vmm_io::run(options, &paper, progress)?];
+    if options.runs("fig2") {
+        outcomes.push(vmm_io::burners(options, progress)?);
+    }
     if options.runs("windows") {
         outcomes.push(vmm_io::windows(options, progress)?);
     }

@@ -25,10 +25,10 @@ impl Default for Options {
 pub(crate) const RT_XEN_EXPERIMENTS: [&str; 6] = ["fig5", "table1", "table2", "table4", "fig6", "readings"];
 /// The experiments of `reproduce rtca`; `readings` says what follows from other assumptions.
 pub(crate) const RTCA_EXPERIMENTS: [&str; 6] = ["fig3", "fig6", "table1", "fig8", "fig10", "readings"];
-/// The experiments of `reproduce vmm-io`: the tests of its s.5.2, and what follows from other windows of the
-/// streams and from other slices of SEDF (`readings`).
-pub(crate) const VMM_IO_EXPERIMENTS: [&str; 10] =
-    ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8", "windows", "readings"];
+/// The experiments of `reproduce vmm-io`: its Fig. 2, the tests of its s.5.2, and what follows from other
+/// windows of the streams and from other slices of SEDF (`readings`).
+pub(crate) const VMM_IO_EXPERIMENTS: [&str; 11] =
+    ["fig2", "test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8", "windows", "readings"];
 pub(crate) const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
 
 /// The experiments of `reproduce rt-stack`; `cache` and `readings` say what follows from other assumptions,

@@ -176,11 +176,16 @@ impl Cell {
     }
 
     /// The measures of streams and burning guests: name, end of the range, value.
-    fn ranges(&self) -> impl Iterator<Item = (&'static str, [(&'static str, f64); 4])> {
+    fn ranges(&self) -> impl Iterator<Item = (&'static str, [(&'static str, f64); 5])> {
         let both = [("bandwidth_mbit_s", &self.bandwidths), ("burn_percent", &self.burns)];
         both.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| {
             let (low, high) = range(values);
-            (name, [("mean", mean(values)), ("min", low), ("max", high), ("spread", high - low)])
+            let factor = high / low.max(f64::MIN_POSITIVE);
+            let spread = high - low;
+            (
+                name,
+                [("mean", mean(values)), ("min", low), ("max", high), ("spread", spread), ("factor", factor)],
+            )
         })
     }
 }
@@ -195,6 +200,50 @@ pub(crate) fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> R
         let cells = run_all(&what, &scenarios, progress, as_written, keep)?;
         add_test(&mut out, test, &cells, paper);
     }
+    for (with_ping, without) in [(5, 1), (6, 1), (7, 2)] {
+        changes(&mut out, with_ping, without);
+    }
+    for Configuration { id, .. } in &CONFIGURATIONS {
+        for test in [3, 4] {
+            let ping = |test: u32| Some(out.measures.get(&format!("t{test}.{id}.ping_ms"))?[0]);
+            if let (Some(mixed), Some(burners)) = (ping(7), ping(test)) {
+                out.measures.set_one(format!("t7.{id}.ping_times_t{test}"), mixed / burners);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// How far the mean bandwidth of streams and the mean share of burning guests in one test are from those in
+/// another, in percent of the latter, whatever the direction.
+fn changes(out: &mut Outcome, test: u32, from: u32) {
+    for Configuration { id, .. } in &CONFIGURATIONS {
+        for name in ["bandwidth_mbit_s", "burn_percent"] {
+            let mean = |test: u32| Some(out.measures.get(&format!("t{test}.{id}.{name}.mean"))?[0]);
+            if let (Some(now), Some(before)) = (mean(test), mean(from)) {
+                let change = (now / before - 1.0).abs() * 100.0;
+                out.measures.set_one(format!("t{test}.{id}.{name}.change"), change);
+            }
+        }
+    }
+}
+
+/// Fig. 2: seven burning guests and nothing else, in the original.
+pub(crate) fn burners(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+    const ALONE: Test = Test { ping: None, ..TESTS[2] };
+    let scenarios = [scenario(&CONFIGURATIONS[0], &ALONE, options)];
+    let keep = |host: &Host, results: &Results| measure(&ALONE, host, results).burns;
+    let shares = run_all("Fig. 2", &scenarios, progress, as_written, keep)?.concat();
+    let mut out = Outcome::default();
+    let (low, high) = range(&shares);
+    out.measures.set_one("fig2.burn_percent.min", low);
+    out.measures.set_one("fig2.burn_percent.max", high);
+    let columns = ["configuration", "burning, % each", "least", "greatest"];
+    let mut table = Table::new("fig2", "Fig. 2: burn x 7 and nothing else", &columns);
+    let mut row = vec![CONFIGURATIONS[0].id.to_string()];
+    row.extend([mean(&shares), low, high].map(number));
+    table.rows.push(row);
+    out.tables.push(table);
     Ok(out)
 }
 
@@ -334,7 +383,7 @@ fn add_cell(
     let prefix = format!("t{}.{id}", test.number);
     add_measures(out, &prefix, test, cell);
     let mut row = vec![id.to_string()];
-    for (_, [(_, mean), (_, low), (_, high), _]) in cell.ranges() {
+    for (_, [(_, mean), (_, low), (_, high), ..]) in cell.ranges() {
         row.extend([mean, low, high].map(number));
     }
     for (values, columns) in [(&cell.bandwidths, &mut bars.bandwidths), (&cell.burns, &mut bars.burns)] {
