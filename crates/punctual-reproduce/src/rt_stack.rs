@@ -596,6 +596,14 @@ pub(crate) fn applications(options: &Options, only: usize, progress: Progress<'_
             let less = (1.0 - p99(4) / p99(at)) * 100.0;
             out.measures.set_one(format!("{id}{reading}.less_than_{}_percent", setup.id), less);
         }
+        let [threaded, exclusive, outsourcing] = [&runs[2], &runs[3], &runs[4]];
+        for (name, value) in [
+            ("more_gbit_percent", (outsourcing.gbit_s / threaded.gbit_s - 1.0) * 100.0),
+            ("less_busy_percent", (1.0 - outsourcing.busy_percent / threaded.busy_percent) * 100.0),
+            ("gbit_times_exclusive", outsourcing.gbit_s / exclusive.gbit_s),
+        ] {
+            out.measures.set_one(format!("{id}{reading}.{name}"), value);
+        }
     }
     table.notes.push("us; of the store GET alone, as in the thesis.".into());
     out.tables.push(table);
@@ -675,11 +683,67 @@ pub(crate) fn scaling(options: &Options, only: usize, progress: Progress<'_>) ->
         }
         series.push(Series { name: setup.title.into(), points });
     }
+    for count in scaling.vms {
+        let p99 = |setup: &str| Some(out.measures.get(&format!("{id}.{setup}.{count}.p99_us"))?[0]);
+        if let (Some(outsourcing), Some(host)) = (p99("outsourcing"), p99("host")) {
+            out.measures.set_one(format!("{id}.outsourcing.{count}.p99_times_host"), outsourcing / host);
+        }
+    }
+    table.rows.extend(beside(&mut out, scaling, options, progress)?);
     out.tables.push(table);
     let (x, y) = ("RT VMs".into(), "99 % of response times (us)".into());
     let title = format!("rt-stack {}", scaling.title);
     out.figures.push(Figure { id: id.into(), title, x, y, series });
     Ok(out)
+}
+
+/// A run beside a figure's that explains it.
+struct Beside {
+    figure: &'static str,
+    /// Names its measures, and what is other.
+    id: &'static str,
+    setup: Setup,
+    vms: u32,
+    set: &'static [&'static str],
+}
+
+const NOT_VIRTUALISED: Setup = setup("host", "not virtualised, partitioned", "partitioned", "process");
+
+/// Without the common softirq lock; and relays that take 100 us for a message: with more, none could be
+/// forwarded within the 111.2 us that the thesis prints as 99 % quantile.
+const BESIDE: [Beside; 4] = [
+    Beside { figure: "fig6-14", id: "partitioned", setup: NOT_VIRTUALISED, vms: 10, set: &[] },
+    Beside { figure: "fig6-14", id: "partitioned", setup: NOT_VIRTUALISED, vms: 100, set: &[] },
+    Beside { figure: "fig6-15", id: "service-100", setup: THREADED, vms: 60, set: &["service=100us"] },
+    Beside { figure: "fig6-15", id: "service-100", setup: OUTSOURCING, vms: 60, set: &["service=100us"] },
+];
+
+/// Runs what stands beside a figure: its measures and rows.
+fn beside(
+    out: &mut Outcome,
+    scaling: &Scaling,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Vec<Vec<String>>, Error> {
+    let runs: Vec<&Beside> = BESIDE.iter().filter(|beside| beside.figure == scaling.id).collect();
+    let scenario = |beside: &&Beside| {
+        let set = |s: Scenario, one: &&str| s.set(format!("host_stack.server.critical.{one}"));
+        beside.set.iter().fold(scaling.scenario(beside.setup, beside.vms, options), set)
+    };
+    let scenarios: Vec<Scenario> = runs.iter().map(scenario).collect();
+    let done = run_each(scaling.id, &scenarios, progress, simulated)?;
+    let row = |(beside, run): (&&Beside, Run)| {
+        let [_, p99, _] = run.statistics();
+        let prefix = format!("{}.{}.{}.{}", beside.figure, beside.id, beside.setup.id, beside.vms);
+        for (name, value) in [("p99_us", p99), ("gbit_s", run.gbit_s), ("busy_percent", run.busy_percent)] {
+            out.measures.set_one(format!("{prefix}.{name}"), value);
+        }
+        let title = std::iter::once(beside.setup.title).chain(beside.set.iter().copied());
+        let busy = format!("{} %", number(run.busy_percent));
+        let title = title.collect::<Vec<_>>().join(", ");
+        vec![title, beside.vms.to_string(), number(p99), number(run.gbit_s), busy]
+    };
+    Ok(runs.iter().zip(done).map(row).collect())
 }
 
 #[cfg(test)]
