@@ -114,7 +114,7 @@ pub fn nautilus_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction
     Ok(Reproduction::unjudged(options.quick, paper.citation, xen::nautilus(options)?))
 }
 
-/// Reproduces RTCA: Figs. 3, 4, 6, 8 and 10, Tables I and II.
+/// Reproduces RTCA: Figs. 3, 4, 6, 8 and 10, Tables I and II, the limitations of its s.III.
 pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&RTCA_EXPERIMENTS)?;
     let (paper, claims) = papers::rtca();
@@ -133,6 +133,9 @@ pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, E
     }
     if options.runs("fig10") {
         outcomes.push(rtca::fig10(options, &paper, progress)?);
+    }
+    if options.runs("limitations") {
+        outcomes.push(rtca::limitations::run(progress)?);
     }
     if options.runs("readings") {
         outcomes.push(rtca::readings::splits(options, &paper, progress)?);
