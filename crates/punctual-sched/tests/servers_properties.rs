@@ -205,10 +205,13 @@ proptest! {
         let order: Vec<usize> = (0..loads.len()).collect();
         let exact = Options::new().with("quantum", OptionValue::Word("exact"));
         let quantum = Options::new().with("quantum", OptionValue::Duration(quarter_ms(quantum)));
+        let idle = quantum.clone().with("idle", OptionValue::Word("quantum"));
         for name in SERVERS {
             let (one, _) = run(name, &exact, &loads, &order);
-            let (two, _) = run(name, &quantum, &loads, &order);
-            prop_assert_eq!(&one.gantt, &two.gantt, "{}", name);
+            for options in [&quantum, &idle] {
+                let (two, _) = run(name, options, &loads, &order);
+                prop_assert_eq!(&one.gantt, &two.gantt, "{}", name);
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! idles.
 
 use punctual_sched::registry::{OptionValue, Options};
-use punctual_sched::{CpuId, CpuSet, Duration, ParamError, Run, UnitId, UnitParams};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, Run, UnitId, UnitParams};
 use punctual_testkit::driver::{Driver, at_ms, at_us, bound, server_ms};
 
 const MS: Duration = Duration::from_ms(1);
@@ -294,6 +294,24 @@ fn options_that_contradict_each_other_are_refused() {
         .with("quantum", OptionValue::Word("exact"))
         .with("accounting", OptionValue::Word("quantum"));
     assert_eq!(build(1, &both).err().map(|e| e.option), Some("accounting"));
+    let idle =
+        Options::new().with("quantum", OptionValue::Word("exact")).with("idle", OptionValue::Word("quantum"));
+    assert_eq!(build(1, &idle).err().map(|e| e.option), Some("idle"));
+}
+
+/// RT-Xen s.4.2: the tick decides in every quantum.
+#[test]
+fn with_idle_quanta_an_idle_processor_decides_after_each_quantum() {
+    let ends = |idle: &'static str| {
+        let options = Options::new().with("idle", OptionValue::Word(idle));
+        let mut driver = Driver::named("deferrable", 1, &options);
+        let unit = driver.insert(&server_ms(3, 10, 1));
+        driver.release(unit, at_ms(0), MS);
+        driver.run_until(at_us(1_500));
+        driver.slices().next().map(|slice| (slice.run, slice.until))
+    };
+    assert_eq!(ends("quantum"), Some((Run::Idle, at_ms(2))));
+    assert_eq!(ends("until-work"), Some((Run::Idle, Instant::NEVER)));
 }
 
 /// Two units on one processor; the more urgent one runs in bursts of `burst_us` every millisecond.

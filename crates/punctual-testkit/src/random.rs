@@ -62,6 +62,8 @@ pub fn random_host(random: &mut Random) -> Host {
     if ["deferrable", "periodic", "polling", "sporadic"].contains(&name) {
         if random.one_in(2) {
             choice.options.set("quantum", OptionValue::Word("exact"));
+        } else if random.one_in(3) {
+            choice.options.set("idle", OptionValue::Word("quantum"));
         }
         if name == "sporadic" && random.one_in(3) {
             choice.options.set("refills_max", OptionValue::Count(random.within(1, 4)));

@@ -2,7 +2,7 @@
 
 use punctual_model::host::Pool;
 use punctual_model::index::PoolIx;
-use punctual_sched::Duration;
+use punctual_sched::{Duration, servers};
 
 use crate::inputs::{Inputs, KernelWork, UnitIx};
 use crate::overhead::Decisions;
@@ -16,7 +16,9 @@ fn change_cost(inputs: Inputs<'_>, pool: PoolIx, processors: usize) -> Duration 
     let migration = if processors > 1 { costs.migration } else { Duration::ZERO };
     let has_lock = policy.info.shared_queue && all.len() > 1;
     let lock = if has_lock { costs.lock * all.len() as u64 } else { Duration::ZERO };
-    costs.decision + costs.context_switch + migration + lock
+    // A unit that wakes may meet an idle processor in the middle of a decision.
+    let idle = if policy.options.word(&servers::IDLE) == servers::IN_QUANTA { 2 } else { 1 };
+    costs.decision * idle + costs.context_switch + migration + lock
 }
 
 /// Decisions on this many processors that share units: what is in progress when an interval begins cannot

@@ -27,7 +27,7 @@
 
 use alloc::boxed::Box;
 
-use super::{ACCOUNTING, BUDGETS, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use super::{ACCOUNTING, BUDGETS, EveryPeriod, IDLE, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
 use crate::info::{
     LinuxClass, OnLinux, Placement, PolicyInfo, SchedulabilityTest, ServerKind, WorkConservation,
 };
@@ -41,7 +41,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     summary: "fixed-priority server that keeps unused budget until its period ends",
     source: "rt-xen s.4",
     unit_params: UNIT_PARAMS,
-    options: &[QUANTUM, ACCOUNTING],
+    options: &[QUANTUM, ACCOUNTING, IDLE],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
     placement: Placement::Partitioned,

@@ -25,7 +25,8 @@
 //!   delays a replenishment but shifts none of the following.
 //! - **Decisions.** A slice ends after a quantum or when the budget left is used up, whichever is first;
 //!   `quantum = "exact"` leaves only the second. A wake-up, a sleep, a replenishment or new parameters ask
-//!   for a decision if they change what the processor should do.
+//!   for a decision if they change what the processor should do. An idle processor decides when one does;
+//!   with `idle = "quantum"` after a quantum as well, as RT-Xen's tick has it (section 4.2).
 //! - **New parameters.** The priority counts at once. Budget and period count from the next replenishment on
 //!   (but see [`sporadic`]): the period that is under way keeps its end and its budget.
 //! - **Counters.** Exhaustions count how often consumption brought the budget to zero, replenishments how
@@ -99,10 +100,21 @@ pub const ACCOUNTING: ParamInfo = ParamInfo {
     help: "what a run is charged: what it took, or that rounded to the nearest quantum (breaks isolation)",
 };
 
+/// The option `idle`: [`UNTIL_WORK`] or [`IN_QUANTA`].
+pub const IDLE: ParamInfo = ParamInfo {
+    name: "idle",
+    kind: ParamKind::Choice(&[UNTIL_WORK, IN_QUANTA]),
+    default: Some(ParamDefault::Value(OptionValue::Word(UNTIL_WORK))),
+    help: "when an idle processor decides: if something changes, or after a quantum as well, as in RT-Xen",
+};
+
+/// The word of [`IDLE`] for "if something changes".
+pub const UNTIL_WORK: &str = "until-work";
+
 /// The word of [`QUANTUM`] and [`ACCOUNTING`] for "no quantum".
 pub const EXACT: &str = "exact";
 
-/// The word of [`ACCOUNTING`] for "in quanta".
+/// The word of [`ACCOUNTING`] and [`IDLE`] for "in quanta".
 pub const IN_QUANTA: &str = "quantum";
 
 /// The longest slice that the options allow; `None`: slices end only when something changes.
@@ -127,14 +139,16 @@ enum Accounting {
 pub struct Settings {
     /// The longest slice; [`Duration::MAX`] for `quantum = "exact"`.
     slice_max: Duration,
+    /// The longest time between two decisions of an idle processor; [`Duration::MAX`] for no end.
+    idle_max: Duration,
     accounting: Accounting,
 }
 
 impl Settings {
-    /// Reads `quantum` and `accounting`.
+    /// Reads `quantum`, `accounting` and `idle`.
     ///
     /// # Errors
-    /// A quantum of zero, and quantum accounting without a quantum.
+    /// A quantum of zero, and quantum accounting or idle quanta without a quantum.
     pub fn from_options(options: &Options) -> Result<Settings, OptionError> {
         let slice_max = quantum(options).unwrap_or(Duration::MAX);
         if slice_max.is_zero() {
@@ -153,7 +167,17 @@ impl Settings {
             IN_QUANTA => Accounting::Quantum(slice_max),
             _ => Accounting::Exact,
         };
-        Ok(Settings { slice_max, accounting })
+        let idle_max = match options.word(&IDLE) {
+            IN_QUANTA if slice_max == Duration::MAX => {
+                return Err(OptionError {
+                    option: IDLE.name,
+                    expected: "\"until-work\" when the quantum is \"exact\"".into(),
+                });
+            }
+            IN_QUANTA => slice_max,
+            _ => Duration::MAX,
+        };
+        Ok(Settings { slice_max, idle_max, accounting })
     }
 }
 
@@ -621,11 +645,11 @@ impl<R: Rule> Policy for Servers<R> {
             self.end_stretch(unit);
         }
         self.processors[cpu.index()].current = run;
-        let until = run.charged().map_or(Instant::NEVER, |unit| {
+        let longest = run.charged().map_or(self.settings.idle_max, |unit| {
             let left = self.units[unit.index()].budget.left;
-            now + left.min(self.settings.slice_max)
+            left.min(self.settings.slice_max)
         });
-        Slice { run, until }
+        Slice { run, until: now + longest }
     }
 
     fn yield_to(&mut self, now: Instant, cpu: CpuId, unit: UnitId, _resched: &mut CpuSet) -> Option<Slice> {

@@ -26,7 +26,7 @@
 
 use alloc::boxed::Box;
 
-use super::{ACCOUNTING, BUDGETS, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use super::{ACCOUNTING, BUDGETS, EveryPeriod, IDLE, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
 use crate::info::{
     LinuxClass, OnLinux, Placement, PolicyInfo, SchedulabilityTest, ServerKind, WorkConservation,
 };
@@ -40,7 +40,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     summary: "fixed-priority server whose budget idles away while it has no work",
     source: "rt-xen s.4",
     unit_params: UNIT_PARAMS,
-    options: &[QUANTUM, ACCOUNTING],
+    options: &[QUANTUM, ACCOUNTING, IDLE],
     work_conservation: WorkConservation::Never,
     shared_queue: false,
     placement: Placement::Partitioned,

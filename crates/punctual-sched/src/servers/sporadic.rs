@@ -39,7 +39,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{ACCOUNTING, BUDGETS, Budget, QUANTUM, Rule, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use super::{ACCOUNTING, BUDGETS, Budget, IDLE, QUANTUM, Rule, Servers, Settings, UNIT_PARAMS, WithoutWork};
 use crate::decision::UnitId;
 use crate::info::{
     LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
@@ -64,7 +64,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     summary: "fixed-priority server whose budget comes back one period after it was used",
     source: "rt-xen s.4; Stanovich et al. RTAS 2010",
     unit_params: UNIT_PARAMS,
-    options: &[QUANTUM, ACCOUNTING, REFILLS_MAX],
+    options: &[QUANTUM, ACCOUNTING, IDLE, REFILLS_MAX],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
     placement: Placement::Partitioned,
