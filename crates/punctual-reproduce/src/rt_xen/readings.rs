@@ -7,7 +7,7 @@ use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 
 use super::POLICIES;
-use super::table2::{Variant, overload, scenario};
+use super::table2::{Variant, overload, scenario, shortest_deadlines};
 use crate::error::Error;
 use crate::measures::{number, range, spread};
 use crate::options::Options;
@@ -62,6 +62,8 @@ impl Reading {
 struct Misses {
     of: Vec<f64>,
     d3_percent: f64,
+    /// The shortest deadline in each domain.
+    deadline_min_ms: Vec<f64>,
 }
 
 /// Table 2, without and with an overloaded domain 3, and Table 1's switches under each reading.
@@ -104,6 +106,10 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
             }
             table.rows.push(row);
         }
+        for d in 0..5 {
+            let shortest = normal[0].iter().map(|misses| misses.deadline_min_ms[d]).collect();
+            out.measures.set(format!("readings.{}.deadline_min_ms.d{}", reading.id, d + 1), shortest);
+        }
         let asked: Vec<f64> = overloaded[0].iter().map(|misses| misses.d3_percent).collect();
         let (low, high) = range(&asked);
         let (low, high) = (number(low), number(high));
@@ -138,6 +144,7 @@ fn misses(
         |host, results| Misses {
             of: results.domains.iter().map(|d| miss_percent(&d.jobs)).collect(),
             d3_percent: domain(host, "d3").map_or(0.0, |d3| utilization_percent(host, Parent::Domain(d3))),
+            deadline_min_ms: shortest_deadlines(host),
         },
     )?;
     Ok(by_policy(cells, seeds.len()))

@@ -145,9 +145,7 @@ pub(crate) fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> 
                 miss: results.domains.iter().map(|d| miss_percent(&d.jobs)).collect(),
                 d3_percent: domain(host, "d3")
                     .map_or(0.0, |d3| utilization_percent(host, Parent::Domain(d3))),
-                deadline_min_ms: (0..host.domains.len())
-                    .filter_map(|d| Some(deadline_ms(host, most_urgent_task(host, DomainIx(d))?)))
-                    .collect(),
+                deadline_min_ms: shortest_deadlines(host),
             },
         )?;
         for (variant, cells) in VARIANTS.iter().zip(cells.chunks(seeds.len())) {
@@ -169,6 +167,12 @@ pub(crate) fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> 
     ];
     out.tables.push(table);
     Ok(out)
+}
+
+/// The shortest deadline in each domain, in ms.
+pub(crate) fn shortest_deadlines(host: &Host) -> Vec<f64> {
+    let of = |d| Some(deadline_ms(host, most_urgent_task(host, DomainIx(d))?));
+    (0..host.domains.len()).filter_map(of).collect()
 }
 
 /// The even share at 70 % under `variant`; seeds as in Fig. 6.

@@ -18,12 +18,12 @@ use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic};
 
 use crate::error::Error;
-use crate::measures::{Measures, range};
+use crate::measures::{Measures, mean, range};
 use crate::options::Options;
 use crate::papers::Table4;
 use crate::reproduction::{Outcome, Table};
 use crate::rt_xen::fig6::{CASES, of, seed};
-use crate::scenario::{Progress, Scenario};
+use crate::scenario::{Progress, Scenario, deadline_ms};
 
 const POLICIES: [&str; 2] = [deferrable::NAME, periodic::NAME];
 
@@ -48,6 +48,9 @@ pub(crate) fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> 
             let sets: Result<Vec<Host>, Error> =
                 seeds.iter().map(|set| host(case, policy, load, *set)).collect();
             hosts.push(sets?);
+        }
+        if let Some(at) = loads.iter().position(|&load| load == 70).filter(|_| policy == deferrable::NAME) {
+            add_periods(&mut out.measures, case, &hosts[at]);
         }
         for (question, holds) in READINGS {
             let answers: Vec<Vec<bool>> = hosts.iter().map(|sets| sets.iter().map(holds).collect()).collect();
@@ -74,6 +77,17 @@ pub(crate) fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> 
     ];
     out.tables.push(table);
     Ok(out)
+}
+
+/// The mean period of the tasks in each domain, which is their deadline.
+fn add_periods(measures: &mut Measures, case: &str, sets: &[Host]) {
+    for d in 0..5 {
+        let mean = |host: &Host| {
+            let tasks = host.tasks_of(Parent::Domain(DomainIx(d))).map(|(task, _)| deadline_ms(host, task));
+            mean(&tasks.collect::<Vec<_>>())
+        };
+        measures.set(format!("table4.{case}.period_ms.d{}", d + 1), sets.iter().map(mean).collect());
+    }
 }
 
 /// The load up to which a set is guaranteed without a gap, and for each load whether it is.
