@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tests the Python package: against the command line on the same hosts, with data frames, with threads, forks,
-# pickles, Ctrl-C and random calls; runs the examples of docs/python.md; and checks its types with mypy and pyright.
+# pickles, Ctrl-C and random calls; on clusters of Ray and Dask; runs the examples of docs/python.md and the
+# notebooks; and checks its types with mypy and pyright.
 #
 # usage: scripts/check-python.sh [OPTION ...]   options as pytest takes them
 # exit: 0 all passed, 1 something did not, 77 skipped: Python's programs could not be installed.

@@ -2,7 +2,7 @@
 //!
 //! This crate translates between Python and the libraries, and decides nothing: a host is parsed by
 //! [`punctual_model::file`], checked by [`punctual_check`], simulated by [`punctual_sim`], swept by
-//! [`punctual_sweep`] and shown by [`punctual_report`], as on the command line. `python/punctual` has what
+//! [`punctual_sweep`], papers are reproduced by [`punctual_reproduce`], and results shown by [`punctual_report`], as on the command line. `python/punctual` has what
 //! needs no Rust: classes of errors, the writer of TOML, batches of grids, and stubs. `docs/python.md`
 //! is the manual.
 //!
@@ -17,6 +17,7 @@ mod grid;
 mod host;
 mod policy;
 mod reading;
+mod reproduction;
 mod results;
 mod signals;
 mod synthesis;
@@ -31,6 +32,8 @@ mod _punctual {
     use crate::grid::Grid;
     #[pymodule_export]
     use crate::host::Host;
+    #[pymodule_export]
+    use crate::reproduction::Reproduction;
     #[pymodule_export]
     use crate::results::Results;
     #[pymodule_export]
@@ -47,6 +50,24 @@ mod _punctual {
     #[pyo3::pyfunction]
     fn policies() -> Vec<&'static str> {
         punctual_sched::registry::policies().iter().map(|policy| policy.name).collect()
+    }
+
+    /// Runs the simulated experiments of a paper, with a verdict on each of its claims.
+    #[pyo3::pyfunction]
+    #[pyo3(signature = (
+        paper, *, quick = false, only = Vec::new(), task_sets = None, progress = None, threads = None
+    ))]
+    fn reproduce(
+        py: pyo3::Python<'_>,
+        paper: &str,
+        quick: bool,
+        only: Vec<String>,
+        task_sets: Option<u32>,
+        progress: Option<pyo3::Py<pyo3::PyAny>>,
+        threads: Option<usize>,
+    ) -> pyo3::PyResult<Reproduction> {
+        let options = punctual_reproduce::Options { quick, task_sets, only, native: false };
+        crate::reproduction::reproduce(py, paper, options, progress, threads)
     }
 
     /// Panics, so that a test sees what becomes of a panic.

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBuilder, StringDictionaryBuilder, UInt64Builder};
+use arrow_array::builder::{BooleanBuilder, Float64Builder, StringDictionaryBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
 use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::types::{Int32Type, UInt64Type};
+use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
 
-/// A table: columns of whole numbers, texts and truth values, each of which may lack values.
+/// A table: columns of whole numbers, real numbers, texts and truth values, each of which may lack values.
 #[pyclass(frozen, module = "punctual")]
 pub(crate) struct Table {
     batch: RecordBatch,
@@ -22,6 +22,7 @@ pub(crate) struct Table {
 /// A column while it is filled.
 pub(crate) enum Column {
     Number(UInt64Builder),
+    Real(Float64Builder),
     Text(StringDictionaryBuilder<Int32Type>),
     Truth(BooleanBuilder),
 }
@@ -29,6 +30,10 @@ pub(crate) enum Column {
 impl Column {
     pub(crate) fn numbers() -> Self {
         Column::Number(UInt64Builder::new())
+    }
+
+    pub(crate) fn reals() -> Self {
+        Column::Real(Float64Builder::new())
     }
 
     pub(crate) fn texts() -> Self {
@@ -42,6 +47,7 @@ impl Column {
     fn finish(self) -> ArrayRef {
         match self {
             Column::Number(mut numbers) => Arc::new(numbers.finish()),
+            Column::Real(mut numbers) => Arc::new(numbers.finish()),
             Column::Text(mut texts) => Arc::new(texts.finish()),
             Column::Truth(mut truths) => Arc::new(truths.finish()),
         }
@@ -50,21 +56,28 @@ impl Column {
     pub(crate) fn number(&mut self, number: Option<u64>) {
         match self {
             Column::Number(numbers) => numbers.append_option(number),
-            Column::Text(_) | Column::Truth(_) => unreachable!("a column of numbers"),
+            Column::Real(_) | Column::Text(_) | Column::Truth(_) => unreachable!("a column of numbers"),
+        }
+    }
+
+    pub(crate) fn real(&mut self, number: f64) {
+        match self {
+            Column::Real(numbers) => numbers.append_value(number),
+            Column::Number(_) | Column::Text(_) | Column::Truth(_) => unreachable!("a column of reals"),
         }
     }
 
     pub(crate) fn text(&mut self, text: Option<&str>) {
         match self {
             Column::Text(texts) => texts.append_option(text),
-            Column::Number(_) | Column::Truth(_) => unreachable!("a column of texts"),
+            Column::Number(_) | Column::Real(_) | Column::Truth(_) => unreachable!("a column of texts"),
         }
     }
 
     pub(crate) fn truth(&mut self, truth: bool) {
         match self {
             Column::Truth(truths) => truths.append_value(truth),
-            Column::Number(_) | Column::Text(_) => unreachable!("a column of truth values"),
+            Column::Number(_) | Column::Real(_) | Column::Text(_) => unreachable!("a column of truth values"),
         }
     }
 }
@@ -90,6 +103,7 @@ impl Table {
     fn column<'py>(&self, py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyList>> {
         match array.data_type() {
             DataType::UInt64 => PyList::new(py, array.as_primitive::<UInt64Type>().iter()),
+            DataType::Float64 => PyList::new(py, array.as_primitive::<Float64Type>().iter()),
             DataType::Boolean => PyList::new(py, array.as_boolean().iter()),
             _ => {
                 let texts = array.as_dictionary::<Int32Type>();
@@ -212,6 +226,7 @@ impl Table {
             let list = values.get_item(name)?.ok_or_else(|| PyKeyError::new_err(name.clone()))?;
             let mut column = match kind.as_str() {
                 "number" => Column::numbers(),
+                "real" => Column::reals(),
                 "text" => Column::texts(),
                 _ => Column::truths(),
             };
@@ -219,6 +234,7 @@ impl Table {
                 let value = value?;
                 match &mut column {
                     Column::Number(numbers) => numbers.append_option(value.extract::<Option<u64>>()?),
+                    Column::Real(numbers) => numbers.append_option(value.extract::<Option<f64>>()?),
                     Column::Text(texts) => texts.append_option(value.extract::<Option<String>>()?),
                     Column::Truth(truths) => truths.append_option(value.extract::<Option<bool>>()?),
                 }
@@ -234,6 +250,7 @@ impl Table {
     fn kinds(&self) -> Vec<&'static str> {
         let kind = |array: &ArrayRef| match array.data_type() {
             DataType::UInt64 => "number",
+            DataType::Float64 => "real",
             DataType::Boolean => "truth",
             _ => "text",
         };

@@ -38,6 +38,7 @@ pub enum Error {
     NotPutBack(String),
     #[error("{0}")]
     Lab(String),
+    #[cfg(feature = "live")]
     #[error(transparent)]
     Xen(punctual_xen_run::error::Error),
     #[error("domain `{domain}`: {}: {}", verdict.fault.words(), verdict.reason)]

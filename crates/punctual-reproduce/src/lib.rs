@@ -10,14 +10,16 @@
 //!
 //! [`rt_xen_live`], [`rtca_live`] and [`vmm_io_live`] carry experiments out on this machine instead,
 //! [`rt_xen_in_xen`] and [`nautilus_in_xen`] in a real Xen. [`rt_stack_live()`] measures rt-stack's
-//! request/response on this machine.
+//! request/response on this machine. All these need the feature `live`, which is on by default.
 
 #![forbid(unsafe_code)]
 
 mod boot;
 pub mod claims;
+#[cfg(feature = "live")]
 mod costs;
 mod error;
+#[cfg(feature = "live")]
 mod live;
 mod measures;
 mod native;
@@ -29,14 +31,18 @@ mod ranges;
 pub mod render;
 mod reproduction;
 mod rt_stack;
+#[cfg(feature = "live")]
 mod rt_stack_live;
 mod rt_xen;
 mod rtca;
 mod scenario;
+#[cfg(feature = "live")]
 mod target;
 mod vmm_io;
+#[cfg(feature = "live")]
 pub mod xen;
 
+#[cfg(feature = "live")]
 pub use costs::MeasuredCosts;
 pub use error::Error;
 pub use measures::Measures;
@@ -44,6 +50,7 @@ pub use options::Options;
 pub use ranges::{RangeColumn, RangeFigure};
 pub use reproduction::{Figure, Reproduction, Series, Table};
 pub use scenario::Progress;
+#[cfg(feature = "live")]
 pub use target::LiveOptions;
 
 use nautilus::{cyclictest, ping};
@@ -83,6 +90,7 @@ pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 
 /// Reproduces RT-Xen on this machine: Fig. 5 for 1 ms, Table 2, one curve of Fig. 6, real beside simulated.
 /// Nothing is judged: the runs are too short for the paper's claims.
+#[cfg(feature = "live")]
 pub fn rt_xen_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
     Ok(Reproduction::unjudged(options.quick, paper.citation, live::rt_xen(options)?))
@@ -90,6 +98,7 @@ pub fn rt_xen_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
 
 /// Reproduces RTCA with real VMs on the project's switch: Table I, Fig. 10 and Table II, real beside
 /// simulated. Nothing is judged.
+#[cfg(feature = "live")]
 pub fn rtca_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rtca();
     Ok(Reproduction::unjudged(options.quick, paper.citation, live::rtca::run(options)?))
@@ -97,18 +106,21 @@ pub fn rtca_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
 
 /// Reproduces what applies of vmm-io with real VMs: pings beside burning guests and streams, under Credit's
 /// options and SEDF. Nothing is judged.
+#[cfg(feature = "live")]
 pub fn vmm_io_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::vmm_io();
     Ok(Reproduction::unjudged(options.quick, paper.citation, live::vmm_io::run(options)?))
 }
 
 /// As [`rt_xen_live`], in guests of Xen.
+#[cfg(feature = "live")]
 pub fn rt_xen_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
     Ok(Reproduction::unjudged(options.quick, paper.citation, xen::rt_xen(options)?))
 }
 
 /// Reproduces Nautilus in guests of Xen: cyclictest. Nothing is judged, as in [`rt_xen_live`].
+#[cfg(feature = "live")]
 pub fn nautilus_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::nautilus();
     Ok(Reproduction::unjudged(options.quick, paper.citation, xen::nautilus(options)?))
@@ -163,6 +175,7 @@ pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 
 /// Measures rt-stack's request/response on this machine, beside the model and the thesis. Nothing is judged:
 /// machine and kernel are others.
+#[cfg(feature = "live")]
 pub fn rt_stack_live(options: &LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_stack();
     Ok(Reproduction::unjudged(options.quick, paper.citation, rt_stack_live::rt_stack(options)?))

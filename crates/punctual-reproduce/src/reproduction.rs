@@ -60,7 +60,7 @@ pub struct Figure {
 
 /// What one experiment brings.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub tables: Vec<Table>,
     pub figures: Vec<Figure>,
     /// Its box plots and bars.
@@ -116,6 +116,7 @@ impl Reproduction {
     }
 
     /// Of a run too short for the paper's claims: nothing is judged.
+    #[cfg(feature = "live")]
     pub(crate) fn unjudged(quick: bool, citation: Citation, outcome: Outcome) -> Self {
         let options = Options { quick, task_sets: Some(1), ..Options::default() };
         Reproduction::new(&options, citation, &[], vec![outcome])

@@ -131,6 +131,7 @@ impl Run {
 /// Mean, 99 % quantile and deviation in us of the thesis's request/response with a vanilla kernel, beside two
 /// heavy receivers, by each path: what live measurements stand beside. `figure` is that of an application
 /// which is asked instead, or empty.
+#[cfg(feature = "live")]
 pub(crate) fn predict(paths: &[&'static str], figure: &str, quick: bool) -> Result<Vec<[f64; 3]>, Error> {
     let setups: Vec<Setup> = paths.iter().map(|path| setup(path, path, "vanilla", path)).collect();
     let application = APPLICATIONS.iter().find(|application| application.id == figure);
@@ -141,6 +142,7 @@ pub(crate) fn predict(paths: &[&'static str], figure: &str, quick: bool) -> Resu
 }
 
 /// The same with this many RT VMs, on four processors without heavy receivers.
+#[cfg(feature = "live")]
 pub(crate) fn predict_many(path: &'static str, count: usize, quick: bool) -> Result<[f64; 3], Error> {
     let of = predicted(&[setup(path, path, "vanilla", path)], quick, |scenario| {
         alone(scenario).set("machine.processors=4").set(format!("host_stack.server.critical.count={count}"))
@@ -148,6 +150,7 @@ pub(crate) fn predict_many(path: &'static str, count: usize, quick: bool) -> Res
     Ok(of.first().copied().unwrap_or([f64::NAN; 3]))
 }
 
+#[cfg(feature = "live")]
 fn predicted(
     setups: &[Setup],
     quick: bool,

@@ -12,6 +12,7 @@ use crate::boot::simulate_booted_one_by_one;
 use crate::error::Error;
 
 /// The domain of a Xen host that runs the experiments there.
+#[cfg(feature = "live")]
 pub(crate) const MANAGER: &str = "Domain-0";
 
 /// Told after every finished simulation: what runs, how many are done, how many there are.

@@ -73,7 +73,7 @@ pub struct XenOptions<'a> {
 ///
 /// # Errors
 /// An unknown experiment, or a run that failed or was refused; Xen is as it was.
-pub fn rt_xen(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
+pub(crate) fn rt_xen(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
     let (quick, only, progress) = (options.quick, options.only.clone(), options.progress);
     let mut outcome = Experiments { quick, only: &only, progress, target: &mut InXen { options } }.run()?;
     for table in &mut outcome.tables {
@@ -90,7 +90,7 @@ pub fn rt_xen(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
 ///
 /// # Errors
 /// As [`rt_xen`].
-pub fn nautilus(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
+pub(crate) fn nautilus(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
     const EXPERIMENTS: [&str; 1] = ["cyclictest"];
     if let Some(other) = options.only.iter().find(|name| !EXPERIMENTS.contains(&name.as_str())) {
         return Err(Error::UnknownLiveExperiment { name: other.clone(), known: &EXPERIMENTS });

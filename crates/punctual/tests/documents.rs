@@ -162,6 +162,7 @@ const DIRECTION: [(&str, &[&str]); 28] = [
             "punctual-sim",
             "punctual-sweep",
             "punctual-report",
+            "punctual-reproduce",
         ],
     ),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),

@@ -19,7 +19,18 @@ from punctual._frames import Report
 from punctual._generate import generate
 from punctual._grid import Sweep, run
 from punctual._policy import Params, Policy
-from punctual._punctual import Grid, Guarantees, Host, Results, Synthesis, Table, __version__, policies
+from punctual._punctual import (
+    Grid,
+    Guarantees,
+    Host,
+    Reproduction,
+    Results,
+    Synthesis,
+    Table,
+    __version__,
+    policies,
+    reproduce,
+)
 from punctual._sweep import sweep
 
 
@@ -38,6 +49,7 @@ __all__ = [
     "Policy",
     "PunctualError",
     "Report",
+    "Reproduction",
     "Results",
     "Sweep",
     "Synthesis",
@@ -47,6 +59,7 @@ __all__ = [
     "build",
     "generate",
     "policies",
+    "reproduce",
     "run",
     "sweep",
 ]

@@ -22,6 +22,8 @@ def to_pandas(table: Table) -> Any:
         present = next((value for value in values if value is not None), None)
         if isinstance(present, bool):
             columns[name] = pandas.array(values, dtype="boolean")
+        elif isinstance(present, float):
+            columns[name] = pandas.array(values, dtype="Float64")
         elif isinstance(present, str):
             columns[name] = pandas.Categorical(values)
         else:

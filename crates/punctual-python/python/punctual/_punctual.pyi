@@ -12,6 +12,42 @@ __version__: str
 def policies() -> list[str]:
     """The policies that a host file can name."""
 
+def reproduce(
+    paper: str,
+    *,
+    quick: bool = False,
+    only: Sequence[str] = (),
+    task_sets: int | None = None,
+    progress: Callable[[str, int, int], object] | None = None,
+    threads: int | None = None,
+) -> Reproduction:
+    """Runs the simulated experiments of a paper, with a verdict on each of its claims.
+
+    `paper` is one of rt-xen, rtca, vmm-io, nautilus and rt-stack; the keywords are options of `punctual
+    reproduce`. `progress` is called with what runs, and the numbers of finished and of all its simulations.
+    """
+
+@final
+class Reproduction:
+    """A paper's tables and figures beside our own numbers, with a verdict on each of its claims."""
+
+    @property
+    def claims(self) -> Table:
+        """The claims of the paper, one a row, with our numbers and a verdict."""
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables."""
+    def table(self, name: str) -> Table:
+        """A table, as it is printed: its cells are texts."""
+    @property
+    def curves(self) -> Table:
+        """All curves: a row for each point, with the mean, the least and the greatest over the task sets."""
+    def to_dict(self) -> dict[str, Any]:
+        """What `punctual reproduce --json` prints, as dicts and lists."""
+    def files(self) -> dict[str, str]:
+        """What `punctual reproduce --out` writes: the content of each file by its name."""
+    def _repr_html_(self) -> str: ...
+
 @final
 class Grid:
     """A host at every combination of values that keys of its file take, the last dimension fastest."""

@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::papers::{self, Listing, MeasuredLatency, Nautilus};
 use crate::reproduction::{Outcome, Table};
 use crate::scenario::{Progress, Scenario, as_written, run_all};
+#[cfg(feature = "live")]
 use crate::target::Target;
 
 /// Domains that burn their processors: their hogs otherwise start after the end of the run.
@@ -54,6 +55,7 @@ const CONFIGS: [Config; 12] = [
 
 /// With --quick in Xen, where each takes minutes of an emulator: each way to share processors once, and the
 /// tuned one under load.
+#[cfg(feature = "live")]
 const QUICK_IN_XEN: [&str; 4] =
     ["global-tuned-idle", "global-tuned-loaded", "partitioned-idle", "mixed-idle"];
 
@@ -121,6 +123,7 @@ pub(crate) fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -
 }
 
 /// Carries every configuration out in Xen, with `more` in each host file, beside simulation and paper.
+#[cfg(feature = "live")]
 pub(crate) fn run_in_xen(
     target: &mut dyn Target,
     more: &'static str,
@@ -174,6 +177,7 @@ pub(crate) fn run_in_xen(
 }
 
 /// Mean, 99 % quantile and maximum.
+#[cfg(feature = "live")]
 fn latencies(measured: &Measured) -> [String; 3] {
     let latency = &measured.latency;
     let times = [latency.mean(), latency.quantile_ppm(990_000), latency.max()];
