@@ -11,6 +11,7 @@ pub mod acceptance;
 mod any_host;
 pub mod export;
 pub mod file;
+pub mod fleet;
 pub mod generate;
 pub mod guarantees;
 pub mod histogram;

@@ -8,7 +8,8 @@ use punctual_model::{AnyHost, Host};
 fn examples() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let files = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("readable").path());
-    let mut hosts: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect();
+    let is_host = |p: &PathBuf| p.extension().is_some_and(|e| e == "toml") && !p.ends_with("fleet.toml");
+    let mut hosts: Vec<PathBuf> = files.filter(is_host).collect();
     hosts.sort();
     hosts
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::AnyHost;
 use punctual_model::file::{
-    Overrides, parse, schema, to_toml, update_limits_reference, update_reference, update_service_reference,
+    Overrides, fleet_schema, parse, parse_fleet, schema, to_toml, update_fleet_reference,
+    update_limits_reference, update_reference, update_service_reference,
 };
 use punctual_sched::registry::OptionValue;
 use serde_json::{Value, json};
@@ -40,7 +41,8 @@ fn value(from: DeValue<'_>) -> Value {
 fn toml_files(dir: &str) -> Vec<PathBuf> {
     let files =
         std::fs::read_dir(root().join(dir)).expect("a folder").map(|entry| entry.expect("readable").path());
-    files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect()
+    let is_host = |p: &PathBuf| p.extension().is_some_and(|e| e == "toml") && !p.ends_with("fleet.toml");
+    files.filter(is_host).collect()
 }
 
 #[test]
@@ -50,6 +52,9 @@ fn the_checked_in_schema_is_fresh() {
         serde_json::from_str::<Value>(&text).unwrap() == schema(),
         "schema/host.schema.json {REGENERATE}"
     );
+    let text = std::fs::read_to_string(root().join("schema/fleet.schema.json")).expect("the schema");
+    let fresh = serde_json::from_str::<Value>(&text).expect("JSON") == fleet_schema();
+    assert!(fresh, "schema/fleet.schema.json {REGENERATE}");
 }
 
 #[test]
@@ -60,6 +65,8 @@ fn the_checked_in_reference_is_fresh() {
     assert!(update_service_reference(&text).unwrap() == text, "docs/service.md {REGENERATE}");
     let text = std::fs::read_to_string(root().join("docs/certify.md")).expect("the page of certify");
     assert!(update_limits_reference(&text).expect("generated") == text, "docs/certify.md {REGENERATE}");
+    let text = std::fs::read_to_string(root().join("docs/place.md")).expect("the page of place");
+    assert!(update_fleet_reference(&text).expect("generated") == text, "docs/place.md {REGENERATE}");
 }
 
 #[test]
@@ -86,6 +93,16 @@ fn the_schema_accepts_every_example_and_what_is_written_out() {
             assert!(errors.is_empty(), "{}: {errors:?}", path.display());
         }
     }
+}
+
+#[test]
+fn the_schema_of_fleets_accepts_the_example_and_rejects_a_mistyped_key() {
+    let validator = jsonschema::validator_for(&fleet_schema()).expect("a schema");
+    let text = std::fs::read_to_string(root().join("examples/fleet.toml")).expect("the example");
+    parse_fleet(text.as_bytes(), "fleet.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert!(validator.is_valid(&as_json(&text)));
+    assert!(text.contains("memory_mib"));
+    assert!(!validator.is_valid(&as_json(&text.replace("memory_mib", "memory"))));
 }
 
 /// The schema knows no rules across keys; the parser says that the example obeys those too.

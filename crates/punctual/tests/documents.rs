@@ -12,6 +12,7 @@ fn commands_print_what_the_documents_show() {
         .env("COLUMNS", "100")
         .case("README.md")
         .case("docs/analysis.md")
+        .case("docs/place.md")
         .case("docs/tutorial.md")
         .case("docs/tutorial-substation.md")
         .case("crates/punctual/tests/cmd/*.trycmd")
@@ -59,7 +60,7 @@ fn tutorials_show_their_host_files_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 28] = [
+const DIRECTION: [(&str, &[&str]); 29] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -87,6 +88,7 @@ const DIRECTION: [(&str, &[&str]); 28] = [
             "punctual-report",
         ],
     ),
+    ("punctual-place", &["punctual-sched", "punctual-model", "punctual-analysis"]),
     ("punctual-guest", &["punctual-jobs"]),
     ("punctual-linux", &["punctual-sched"]),
     ("punctual-doctor", &["punctual-host-stack", "punctual-model", "punctual-linux"]),
@@ -159,6 +161,7 @@ const DIRECTION: [(&str, &[&str]); 28] = [
             "punctual-model",
             "punctual-analysis",
             "punctual-check",
+            "punctual-place",
             "punctual-sim",
             "punctual-sweep",
             "punctual-report",
@@ -198,6 +201,7 @@ const DIRECTION: [(&str, &[&str]); 28] = [
             "punctual-certify",
             "punctual-check",
             "punctual-sweep",
+            "punctual-place",
             "punctual-sim",
             "punctual-linux",
             "punctual-doctor",

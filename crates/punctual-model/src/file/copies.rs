@@ -46,8 +46,8 @@ impl Copies {
             errors.add(entry.key_place, "`stagger` is of no use without `copies`", expected);
         }
         let last = count.unwrap_or(1);
-        if count.is_some() && name(section.name, last).len() > NAME_MAX {
-            let message = format!("`{}` is too long a name", name(section.name, last));
+        if count.is_some() && copy_name(section.name, last).len() > NAME_MAX {
+            let message = format!("`{}` is too long a name", copy_name(section.name, last));
             errors.add(
                 section.place,
                 message,
@@ -56,7 +56,7 @@ impl Copies {
         }
         let first: Duration = begins.iter().map(|&key| section.duration_or_default(key, errors)).sum();
         if first + stagger * (last - 1) > YEAR && first <= YEAR {
-            let message = format!("`{}` would begin after more than a year", name(section.name, last));
+            let message = format!("`{}` would begin after more than a year", copy_name(section.name, last));
             errors.add(section.place_of("stagger"), message, "expected fewer copies or a shorter `stagger`");
         }
         Copies { count, stagger }
@@ -69,14 +69,14 @@ impl Copies {
     /// The names of what a table called `table` makes, each with how much later it begins.
     pub(crate) fn each(self, table: &str) -> impl Iterator<Item = (String, Duration)> {
         (1..=self.count.unwrap_or(1)).map(move |n| {
-            let own = if self.count.is_some() { name(table, n) } else { table.to_owned() };
+            let own = if self.count.is_some() { copy_name(table, n) } else { table.to_owned() };
             (own, self.stagger * (n - 1))
         })
     }
 }
 
 /// The name of copy `n`.
-fn name(table: &str, n: u64) -> String {
+pub(crate) fn copy_name(table: &str, n: u64) -> String {
     format!("{table}-{n}")
 }
 

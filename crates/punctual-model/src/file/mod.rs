@@ -8,6 +8,7 @@ mod copies;
 pub mod edit;
 pub(crate) mod entry;
 pub(crate) mod error;
+mod fleet;
 pub(crate) mod host;
 mod host_stack;
 mod key;
@@ -29,6 +30,7 @@ pub(crate) mod writer;
 
 pub use acceptance::read::parse_limits;
 pub use error::{ErrorRecord, Errors};
+pub use fleet::read::parse_fleet;
 pub use host::write::to_toml;
 pub(crate) use limits::{NESTING_MAX, PROCESSORS_MAX};
 pub use limits::{PERIOD_MIN, UNITS_MAX};
@@ -36,8 +38,10 @@ pub use load::{load, parse, parse_bytes, parse_host_stack, says_duration};
 pub use nearest::nearest;
 pub use overrides::{OtherOverheads, Overrides};
 pub use quantity::YEAR as DURATION_MAX;
-pub use reference::{update_limits_reference, update_reference, update_service_reference};
-pub use schema::schema;
+pub use reference::{
+    update_fleet_reference, update_limits_reference, update_reference, update_service_reference,
+};
+pub use schema::{fleet_schema, schema};
 pub use service::read::{ConfigFile, parse_service};
 
 /// `"1.5ms"` as a duration, as everywhere in the host file.

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use punctual_sched::registry::{self, PolicyInfo};
 
 use super::acceptance::keys::LIMITS;
+use super::fleet::keys::FLEET;
 use super::host::keys::ROOT;
 use super::key::{Kind, OptionTables, TableInfo};
 use super::limits::PERIOD_MIN;
@@ -39,6 +40,14 @@ pub fn update_service_reference(document: &str) -> Result<String, String> {
 /// When `document` has no generated part.
 pub fn update_limits_reference(document: &str) -> Result<String, String> {
     updated(document, &LIMITS)
+}
+
+/// As [`update_reference`], for the fleet file, `docs/place.md`.
+///
+/// # Errors
+/// When `document` has no generated part.
+pub fn update_fleet_reference(document: &str) -> Result<String, String> {
+    updated(document, &FLEET)
 }
 
 fn updated(document: &str, root: &'static TableInfo) -> Result<String, String> {

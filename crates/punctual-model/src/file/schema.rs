@@ -1,9 +1,11 @@
-//! The host file's JSON schema, from the key tables that the parser reads and the registry of policies.
+//! The JSON schemas of the host file and the fleet file, from the key tables that the parser reads and the
+//! registry of policies.
 
 use punctual_net::registry::{disciplines, find as find_discipline};
 use punctual_sched::registry::{self, OptionValue, ParamDefault, ParamInfo, ParamKind};
 use serde_json::{Map, Value, json};
 
+use super::fleet::keys::FLEET;
 use super::host::keys::{COST, ROOT};
 use super::key::{KeyInfo, Kind, OptionOwner, OptionTables, TableInfo};
 use super::limits::STEPS_MAX;
@@ -11,15 +13,24 @@ use super::quantity;
 
 /// JSON Schema (draft 7, which TOML editors understand) of the host file.
 pub fn schema() -> Value {
+    document(&ROOT, "Punctual host file")
+}
+
+/// The same of the fleet file.
+pub fn fleet_schema() -> Value {
+    document(&FLEET, "Punctual fleet file")
+}
+
+fn document(info: &'static TableInfo, title: &str) -> Value {
     let mut definitions = Map::new();
-    let mut root = table(&ROOT, &mut definitions);
+    let mut root = table(info, &mut definitions);
     for table in [OptionTables::Policies, OptionTables::Disciplines] {
         for of in table.all() {
             definitions.insert(options_name(of), options(of, None));
         }
     }
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
-    root["title"] = json!("Punctual host file");
+    root["title"] = json!(title);
     root["definitions"] = Value::Object(definitions);
     root
 }

@@ -25,6 +25,7 @@ mod interrupt;
 mod jobs;
 mod live;
 mod output;
+mod place;
 mod policies;
 mod report;
 mod reproduce;
@@ -56,10 +57,10 @@ const EXIT_CODES: [(&str, &str); 9] = [
     (
         "1",
         "it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one (with \
-         --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a difference is \
-         beyond the tolerance (compare), something threatens latency (doctor), a limit is \
-         exceeded, a latency got worse or a certificate was changed (certify), or a recorded decision \
-         differs (xen replay)",
+         --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a VM fits \
+         no host (place), a difference is beyond the tolerance (compare), something threatens latency \
+         (doctor), a limit is exceeded, a latency got worse or a certificate was changed (certify), or a \
+         recorded decision differs (xen replay)",
     ),
     (
         "2",
@@ -177,6 +178,7 @@ enum Command {
     Sweep(sweep::Args),
     Check(check::Args),
     Synthesize(synthesize::Args),
+    Place(place::Args),
     Run(run::Args),
     Attach(attach::Args),
     Top(top::Args),
@@ -235,6 +237,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::run(args, &ui),
         Command::Check(args) => check::run(args, &ui),
         Command::Synthesize(args) => synthesize::run(args, &ui),
+        Command::Place(args) => place::run(args, &ui),
         Command::Run(args) => run::run(args, &ui),
         Command::Attach(args) => attach::run(args, &ui),
         Command::Top(args) => top::run(args, &ui),

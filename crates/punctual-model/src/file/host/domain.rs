@@ -233,7 +233,7 @@ fn single_vcpus(section: Section<'_>, vcpus: &mut [UnitDraft], above: &Processor
 }
 
 /// The guest's scheduler: a name, or a table of `policy` and options.
-fn guest(section: Section<'_>, errors: &mut Errors) -> Option<PolicyDraft> {
+pub(crate) fn guest(section: Section<'_>, errors: &mut Errors) -> Option<PolicyDraft> {
     let Some(entry) = section.get("guest") else {
         let Some(info) = registry::find(section.default("guest")) else {
             errors.add(section.place, "`guest` is missing", "expected the name of a policy");

@@ -62,7 +62,7 @@ pub(crate) static ROOT: TableInfo = TableInfo {
     options: OptionTables::None,
 };
 
-static MACHINE: TableInfo = TableInfo {
+pub(in crate::file) static MACHINE: TableInfo = TableInfo {
     title: "[machine]",
     keys: &[
         required(
@@ -166,7 +166,7 @@ static SLOT: TableInfo = TableInfo {
     options: OptionTables::None,
 };
 
-static POOL: TableInfo = TableInfo {
+pub(in crate::file) static POOL: TableInfo = TableInfo {
     title: "[pool.NAME]",
     keys: &[
         POOL_PROCESSORS,
@@ -188,7 +188,7 @@ static POOL: TableInfo = TableInfo {
 };
 
 /// Of units: vCPUs, and tasks by their `server`.
-static SERVER_KEYS: [KeyInfo; 6] = [
+pub(in crate::file) static SERVER_KEYS: [KeyInfo; 6] = [
     key("budget", SOME_TIME, None, "Processor time per period."),
     key("period", Kind::Period, None, "Replenishment period."),
     key("deadline", SOME_TIME, None, "Relative deadline, for deadline-driven policies."),
@@ -202,7 +202,7 @@ static SERVER_KEYS: [KeyInfo; 6] = [
     key("extratime", Kind::Flag, None, "May the unit use spare processor time when its budget is used up?"),
 ];
 
-const VCPU_PRIORITY: KeyInfo =
+pub(in crate::file) const VCPU_PRIORITY: KeyInfo =
     key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent.");
 
 static PLACE_OF_VCPU: [KeyInfo; 3] = [
@@ -385,7 +385,7 @@ pub(crate) static COST: TableInfo = TableInfo {
     options: OptionTables::None,
 };
 
-static GENERATE: TableInfo = TableInfo {
+pub(in crate::file) static GENERATE: TableInfo = TableInfo {
     title: "a generate table",
     keys: &[
         required("recipe", Kind::Word(&RECIPES), "How the tasks' utilizations are drawn."),

@@ -151,7 +151,7 @@ pub(crate) fn slot<'s>(section: Section<'_>, slots: &'s [Slot], errors: &mut Err
 }
 
 /// The slots. One with an error is nowhere.
-fn slots(root: Section<'_>, machine: Machine<'_>, errors: &mut Errors) -> Vec<Slot> {
+pub(crate) fn slots(root: Section<'_>, machine: Machine<'_>, errors: &mut Errors) -> Vec<Slot> {
     let mut slots = Vec::new();
     for section in root.named("slot", errors) {
         let place = match (section.get("processors"), section.get("interrupts")) {

@@ -84,7 +84,7 @@ fn host_name(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Stri
 
 /// The number of processors and the overheads. An unknown number counts as the greatest possible one, so that
 /// the rest of the file can still be checked.
-fn machine(section: Section<'_>, errors: &mut Errors) -> (usize, Overheads) {
+pub(crate) fn machine(section: Section<'_>, errors: &mut Errors) -> (usize, Overheads) {
     let Some(machine) = section.table("machine", errors) else {
         return (PROCESSORS_MAX as usize, Overheads::default());
     };
