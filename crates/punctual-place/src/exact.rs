@@ -25,9 +25,11 @@ use crate::state::{Spot, State};
 const ITEMS_MAX: usize = 16;
 const CHOICES_MAX: usize = 96;
 /// Limits of the search where the caller has not asked for it.
-const NODES_MAX: u64 = 20_000;
-const ROUNDS_MAX: usize = 300;
+const NODES_MAX: u64 = 2_000;
+const ROUNDS_MAX: usize = 60;
 const SPOTS_MAX: usize = 20_000;
+/// What does not fit is forbidden in so many ways, with others of the same kinds in its place.
+const VARIANTS_MAX: usize = 64;
 
 /// How long to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +74,15 @@ struct Exact<'p, 'f> {
     oracle: Oracle,
     /// By kind of hosts and items: where they fit.
     known: BTreeMap<(usize, Vec<usize>), Option<Spots>>,
-    /// Items that do not fit on a host of a kind together.
-    cuts: BTreeSet<(usize, Vec<usize>)>,
+    cuts: BTreeSet<Cut>,
+}
+
+/// Of these items fewer than `count` fit on a host of a kind together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cut {
+    kind: usize,
+    items: Vec<usize>,
+    count: usize,
 }
 
 impl Exact<'_, '_> {
@@ -139,8 +148,39 @@ impl Exact<'_, '_> {
                 at += 1;
             }
         }
-        self.cuts.insert((self.problem.fleet.hosts[host].kind, items));
+        self.forbid(self.problem.fleet.hosts[host].kind, &items);
         Some(())
+    }
+
+    /// Forbids items that do not fit together, and others of the same kinds.
+    fn forbid(&mut self, kind: usize, items: &[usize]) {
+        let problem = self.problem;
+        let alike = |item: usize| {
+            let kinds = problem.kinds(item);
+            (0..problem.items.len()).filter(|other| problem.kinds(*other) == kinds).collect::<Vec<usize>>()
+        };
+        let Some(first) = items.first() else { return };
+        if items.iter().all(|item| problem.kinds(*item) == problem.kinds(*first)) {
+            self.cuts.insert(Cut { kind, items: alike(*first), count: items.len() });
+            return;
+        }
+        // The first one is what was found.
+        let mut variants: BTreeSet<Vec<usize>> = BTreeSet::from([items.to_vec()]);
+        let mut chosen: Vec<Vec<usize>> = vec![Vec::new()];
+        for item in items {
+            let longer = chosen.iter().flat_map(|variant| {
+                let others = alike(*item).into_iter().filter(|other| !variant.contains(other));
+                others.map(|other| [&variant[..], &[other]].concat())
+            });
+            chosen = longer.take(VARIANTS_MAX).collect();
+        }
+        for mut variant in chosen {
+            variant.sort_unstable();
+            variants.insert(variant);
+        }
+        for items in variants {
+            self.cuts.insert(Cut { kind, count: items.len(), items });
+        }
     }
 
     /// Where the items fit on a host; the outer `None`: too many ways to look at.
@@ -201,7 +241,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(problem: &Problem<'_>, goal: Goal, cuts: &BTreeSet<(usize, Vec<usize>)>) -> Self {
+    fn new(problem: &Problem<'_>, goal: Goal, cuts: &BTreeSet<Cut>) -> Self {
         let fleet = problem.fleet;
         let mut program = Program::new(OptimizationDirection::Minimize);
         let is_cost = matches!(goal, Goal::Cost { .. });
@@ -233,8 +273,9 @@ impl Model {
         model.groups(problem);
         model.cuts(problem, cuts);
         model.order(problem, &used);
+        model.order_alike(problem, &refused);
         if let Goal::Hosts { refused: most } | Goal::Cost { refused: most, .. } = goal {
-            model.program.add_constraint(refused, ComparisonOp::Le, most as f64);
+            model.program.add_constraint(refused.iter().copied(), ComparisonOp::Le, most as f64);
         }
         if let Goal::Cost { hosts, .. } = goal {
             let all = used.into_iter().map(|variable| (variable, 1.0));
@@ -290,12 +331,12 @@ impl Model {
         }
     }
 
-    fn cuts(&mut self, problem: &Problem<'_>, cuts: &BTreeSet<(usize, Vec<usize>)>) {
-        for (kind, items) in cuts {
-            let is_in = |item: usize| f64::from(u8::from(items.contains(&item)));
-            for host in (0..problem.fleet.hosts.len()).filter(|host| problem.fleet.hosts[*host].kind == *kind)
-            {
-                self.at_most(host, is_in, items.len() as f64 - 1.0, None);
+    fn cuts(&mut self, problem: &Problem<'_>, cuts: &BTreeSet<Cut>) {
+        let hosts = &problem.fleet.hosts;
+        for cut in cuts {
+            let is_in = |item: usize| f64::from(u8::from(cut.items.contains(&item)));
+            for host in (0..hosts.len()).filter(|host| hosts[*host].kind == cut.kind) {
+                self.at_most(host, is_in, cut.count as f64 - 1.0, None);
             }
         }
     }
@@ -314,6 +355,24 @@ impl Model {
                 let pair = [(used[host], 1.0), (used[before], -1.0)];
                 self.program.add_constraint(pair, ComparisonOp::Le, 0.0);
             }
+        }
+    }
+
+    /// Of VMs that differ in nothing the first ones are on the first hosts.
+    fn order_alike(&mut self, problem: &Problem<'_>, refused: &[(Variable, f64)]) {
+        let fleet = problem.fleet;
+        for item in 1..problem.items.len() {
+            let ([one], [other]) = (&problem.items[item - 1][..], &problem.items[item][..]) else { continue };
+            let (one, other) = (&fleet.vms[*one], &fleet.vms[*other]);
+            if (one.kind, one.today) != (other.kind, other.today) {
+                continue;
+            }
+            let mut sum = LinearExpr::empty();
+            for (item, sign) in [(item - 1, 1.0), (item, -1.0)] {
+                self.at[item].iter().for_each(|(host, at)| sum.add(*at, sign * (*host as f64 + 1.0)));
+                sum.add(refused[item].0, sign * (fleet.hosts.len() as f64 + 1.0));
+            }
+            self.program.add_constraint(sum, ComparisonOp::Le, 0.0);
         }
     }
 }

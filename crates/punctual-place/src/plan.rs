@@ -202,9 +202,9 @@ fn refused(problem: &Problem<'_>, found: &mut Found) -> Vec<RefusedVm> {
         if found.hosts[item].is_some() {
             continue;
         }
-        let kinds: Vec<usize> = vms.iter().map(|vm| problem.fleet.vms[*vm].kind).collect();
-        let why =
-            known.entry(kinds).or_insert_with(|| reasons(problem, &oracle, &mut found.states, item, &[]));
+        let why = known
+            .entry(problem.kinds(item))
+            .or_insert_with(|| reasons(problem, &oracle, &mut found.states, item, &[]));
         all.extend(vms.iter().map(|vm| (*vm, why.clone())));
     }
     all.sort_by_key(|(vm, _)| *vm);

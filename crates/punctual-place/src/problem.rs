@@ -76,6 +76,11 @@ impl<'f> Problem<'f> {
             .all(|vm| self.fleet.vm_kind(*vm).may_be_on[host] && self.demand(host, *vm).is_some())
     }
 
+    /// The kinds of the item's VMs: equal for items that ask for the same.
+    pub(crate) fn kinds(&self, item: usize) -> Vec<usize> {
+        self.items[item].iter().map(|vm| self.fleet.vms[*vm].kind).collect()
+    }
+
     /// The memory of all VMs of the item in MiB.
     pub(crate) fn memory(&self, item: usize) -> u64 {
         self.items[item].iter().map(|vm| self.fleet.vm_kind(*vm).memory_mib).sum()
