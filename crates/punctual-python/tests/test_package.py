@@ -8,6 +8,7 @@ import sys
 import xml.etree.ElementTree as xml
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -227,3 +228,34 @@ def test_importing_needs_no_data_frames() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+def test_a_fleet_is_placed_as_on_the_command_line(examples: Path, command_line: Any) -> None:
+    fleet = examples / "fleet.toml"
+    plan = punctual.place(fleet)
+    assert plan.to_dict() == command_line("place", str(fleet), "--json")
+    assert plan.all_placed and plan == punctual.place(toml=fleet.read_text())
+    assert plan.hosts_min <= plan.hosts_used == len(plan.hosts())
+    assert all(host.check().all_guaranteed for host in plan.hosts().values())
+    answer = command_line("place", str(fleet), "--what-if", "plc-2", "--json")
+    assert punctual.what_if("plc-2", fleet) == answer
+
+
+def test_a_fleet_that_is_wrong_is_refused_with_its_line() -> None:
+    with pytest.raises(punctual.HostFileError) as refused:
+        punctual.place(toml=SMALL_FLEET.replace("rtds", "rtsd"))
+    assert refused.value.records[0].nearest == "rtds"
+    with pytest.raises(TypeError):
+        punctual.place()
+    with pytest.raises(punctual.PunctualError, match="no VM"):
+        punctual.what_if("nobody", toml=SMALL_FLEET)
+
+
+SMALL_FLEET = """
+[host.a]
+machine = { processors = 1 }
+pool.p = { policy = "rtds" }
+[vm.b]
+budget = "1ms"
+period = "10ms"
+"""

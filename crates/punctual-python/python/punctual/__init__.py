@@ -18,11 +18,13 @@ from punctual._errors import ErrorRecord, HostFileError, PunctualError, Violatio
 from punctual._frames import Report
 from punctual._generate import generate
 from punctual._grid import Sweep, run
+from punctual._place import place, what_if
 from punctual._policy import Params, Policy
 from punctual._punctual import (
     Grid,
     Guarantees,
     Host,
+    Plan,
     Reproduction,
     Results,
     Synthesis,
@@ -46,6 +48,7 @@ __all__ = [
     "Host",
     "HostFileError",
     "Params",
+    "Plan",
     "Policy",
     "PunctualError",
     "Report",
@@ -58,8 +61,10 @@ __all__ = [
     "__version__",
     "build",
     "generate",
+    "place",
     "policies",
     "reproduce",
     "run",
     "sweep",
+    "what_if",
 ]

@@ -203,6 +203,31 @@ class Synthesis:
     def to_dict(self) -> dict[str, Any]:
         """The answer as `punctual synthesize --json` prints it."""
 
+def _place(bytes: bytes, name: str, method: str) -> Plan: ...
+def _what_if(bytes: bytes, name: str, vm: str) -> dict[str, Any]: ...
+
+@final
+class Plan:
+    """Which VM of a fleet goes to which host: the answer of `punctual place`."""
+
+    @property
+    def all_placed(self) -> bool:
+        """Has every VM a host?"""
+    @property
+    def hosts_used(self) -> int:
+        """Hosts with VMs."""
+    @property
+    def hosts_min(self) -> int:
+        """Hosts that any plan for the placed VMs has at least."""
+    @property
+    def vms(self) -> Table:
+        """The VMs in the order of the hosts, those without a host last, one a row."""
+    def hosts(self) -> dict[str, Host]:
+        """The hosts with VMs, by name."""
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as `punctual place --json` prints it."""
+    def _repr_html_(self) -> str: ...
+
 @final
 class Results:
     """What a simulation measured: the answer of `punctual sim`."""
