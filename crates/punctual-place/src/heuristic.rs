@@ -152,7 +152,24 @@ fn from(problem: &Problem<'_>, start: Start) -> Found {
     let mut found = search.found;
     relabel(problem, &mut found);
     return_home(problem, &search.oracle, &mut found);
+    fill(problem, &search.oracle, &mut found);
     found
+}
+
+/// Places what has found no host before VMs moved.
+fn fill(problem: &Problem<'_>, oracle: &Oracle, found: &mut Found) {
+    for item in 0..problem.items.len() {
+        if found.hosts[item].is_some() {
+            continue;
+        }
+        let fits = (0..found.states.len()).find_map(|host| {
+            let spots = found.states[host].find_item(problem, oracle, item).ok()?;
+            Some((host, spots))
+        });
+        if let Some((host, spots)) = fits {
+            found.put(problem, item, host, spots);
+        }
+    }
 }
 
 /// The items, the greatest first.
