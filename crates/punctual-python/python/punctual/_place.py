@@ -9,13 +9,13 @@ from punctual._punctual import Plan, _place, _what_if
 
 
 def _read(file: str | os.PathLike[str] | None, toml: str | bytes | None) -> tuple[bytes, str]:
-    if (file is None) == (toml is None):
-        raise TypeError("expected a file, or `toml`")
-    if toml is not None:
+    if toml is not None and file is None:
         return (toml.encode() if isinstance(toml, str) else toml), "fleet.toml"
-    path = os.fspath(file)  # type: ignore[arg-type]
+    if file is None or toml is not None:
+        raise TypeError("expected a file, or `toml`")
+    path = os.fspath(file)
     with open(path, "rb") as opened:
-        return opened.read(), str(path)
+        return opened.read(), path
 
 
 def place(
