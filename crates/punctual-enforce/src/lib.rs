@@ -11,6 +11,7 @@
 // Not for others: a field is documented where its name does not say all.
 #![allow(missing_docs)]
 
+pub mod backend;
 pub mod blame;
 pub mod calibrate;
 pub mod clock;

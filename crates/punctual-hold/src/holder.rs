@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use punctual_enforce::backend::Chosen;
 use punctual_enforce::driver::Settings;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::journal::{Identity, Restored};
@@ -453,6 +454,7 @@ fn start(process: &Process, pools: &[Pool]) -> Result<(Session, Vec<usize>), Str
         silence: SILENCE,
         end: process.end,
         driver: Settings::default(),
+        enforced_by: Chosen::default(),
         observed: Observed { keeps_nothing: true, ..Observed::default() },
     };
     let mut session = Session::start(setup).map_err(|failed| failed.to_string())?;

@@ -35,6 +35,8 @@ pub struct Host {
     pub processors: usize,
     /// What scheduling itself costs on this machine.
     pub overheads: Overheads,
+    /// What enforces the policies in a live run.
+    pub enforce: Enforce,
     /// Pools, each processor in at most one.
     pub pools: Vec<Pool>,
     /// Domains; a nested domain stands after the domain that it runs in.
@@ -51,6 +53,35 @@ pub struct Host {
     pub chains: Vec<Chain>,
     /// What changes while it runs, in the order of time.
     pub events: Vec<Event>,
+}
+
+/// What enforces the policies in a live run: what the host file asks for. The run chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Enforce {
+    /// The best that the machine has and the user allows.
+    #[default]
+    Auto,
+    /// An enforcer in user space: real-time priorities, and the freezer of cgroups.
+    Freezer,
+    /// A scheduler in the kernel, loaded as a BPF program.
+    SchedExt,
+}
+
+impl Enforce {
+    /// The names in the host file and on the command line, in the order of the variants.
+    pub const NAMES: [&str; 3] = ["auto", "freezer", "sched-ext"];
+
+    const ALL: [Enforce; 3] = [Enforce::Auto, Enforce::Freezer, Enforce::SchedExt];
+
+    /// Its name in the host file and on the command line.
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// The one of this name.
+    pub fn find(name: &str) -> Option<Enforce> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
 }
 
 /// The machine's scheduling costs. Each is taken from the processor that decides and, as in Xen where the
@@ -261,6 +292,7 @@ impl Host {
             duration,
             processors,
             overheads: Overheads::default(),
+            enforce: Enforce::default(),
             pools: Vec::new(),
             domains: Vec::new(),
             vcpus: Vec::new(),

@@ -28,6 +28,7 @@ pub(crate) fn host(kind: &HostKind, name: &str, members: &[Member<'_>], pool: Op
     let template = &kind.template;
     let mut host = Host {
         overheads: template.overheads,
+        enforce: template.enforce,
         ..Host::empty(name, template.processors, template.seed, template.duration)
     };
     let pools = template.pools.iter().enumerate().filter(|(index, _)| pool.is_none_or(|pool| pool == *index));

@@ -6,6 +6,7 @@ use std::time::Duration as StdDuration;
 use punctual_enforce::driver::Settings;
 use punctual_enforce::session::{LinuxScheduler, Session, UnitHandle};
 use punctual_linux::Stop;
+use punctual_model::host::Enforce;
 use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 use punctual_vm::workload;
@@ -45,6 +46,10 @@ pub struct RunConfig<'a> {
     pub apply: bool,
     /// Record what happened when, as the outcome's trace.
     pub trace: bool,
+    /// What enforces policies, instead of what the host file says.
+    pub enforce: Option<Enforce>,
+    /// May `auto` load a scheduler into the kernel?
+    pub allows_sched_ext: bool,
 }
 
 impl RunConfig<'_> {
@@ -62,6 +67,8 @@ impl RunConfig<'_> {
             driver: Settings::default(),
             apply: false,
             trace: false,
+            enforce: None,
+            allows_sched_ext: false,
         }
     }
 }

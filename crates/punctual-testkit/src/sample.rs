@@ -1,7 +1,9 @@
 //! A small host and event sequences by hand, shared by the tests and the example that writes traces.
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Cost, Domain, Overheads, Parent, PolicyChoice, Pool, Task, Vcpu, Work};
+use punctual_model::host::{
+    Arrival, Cost, Domain, Enforce, Overheads, Parent, PolicyChoice, Pool, Task, Vcpu, Work,
+};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_model::live::Live;
 use punctual_model::trace::{Entity, Occupant, TraceEvent};
@@ -116,6 +118,7 @@ pub fn host() -> Host {
         duration: Duration::from_ms(100),
         processors: 2,
         overheads: Overheads::default(),
+        enforce: Enforce::default(),
         pools: vec![Pool { name: "rt".into(), processors: vec![0, 1], choice: None, policy: policy() }],
         domains: vec![domain("web", pool, 0..2), domain("outer", pool, 2..3), domain("inner", outer, 3..4)],
         vcpus: vec![vcpu("web.0", 0), vcpu("web.1", 0), vcpu("outer.0", 1), vcpu("inner.0", 2)],

@@ -99,6 +99,34 @@ fn a_dry_run_shows_threads_and_changes_none_without_root() {
 }
 
 #[test]
+fn what_cannot_enforce_a_host_is_refused_with_the_reason_and_auto_takes_another() {
+    let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let dry_run = |host: &str, more: &[&str]| {
+        as_nobody(&[&["attach", "-", "--dry-run", "--starve"], more].concat(), host)
+    };
+    let best_effort = attached(me) + "[domain.idle]\nbest_effort = true\nattach = { threads = [1] }\n";
+    let refused = dry_run(&best_effort, &["--enforce", "sched-ext"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(
+        stderr(&refused),
+        "error: `sched-ext` cannot enforce this run: domain `idle` is best effort: in the fair class it \
+         would come before all units\n"
+    );
+    let asked = attached(me).replace("processors = 1\n", "processors = 1\nenforce = 'sched-ext'\n");
+    let freezer = dry_run(&asked, &["--enforce", "freezer"]);
+    assert!(String::from_utf8_lossy(&freezer.stdout).contains("-> SCHED_FIFO 70"), "{}", stderr(&freezer));
+    let reason = punctual_doctor::doctor::sched_ext(punctual_doctor::doctor::Root::new("/"));
+    let file = dry_run(&asked, &[]);
+    match (punctual_enforce::backend::HAS_SCHED_EXT, reason) {
+        (true, Ok(())) => assert!(String::from_utf8_lossy(&file.stdout).contains("-> SCHED_EXT")),
+        (true, Err(reason)) => assert!(stderr(&file).contains(&reason.to_string()), "{}", stderr(&file)),
+        (false, _) => assert!(stderr(&file).contains("cargo feature `sched-ext`"), "{}", stderr(&file)),
+    }
+    let auto = dry_run(&best_effort, &["--enforce", "auto", "--allow-sched-ext"]);
+    assert!(!stderr(&auto).contains("sched-ext"), "{}", stderr(&auto));
+}
+
+#[test]
 fn a_dry_run_warns_of_more_vcpus_than_processors() {
     let threads: Vec<String> = (0..2)
         .map(|_| {

@@ -20,6 +20,7 @@ mod parse;
 mod permissions;
 mod processors;
 mod root;
+mod sched_ext;
 mod threads;
 mod throttling;
 
@@ -29,6 +30,7 @@ pub use check::Check;
 pub use cpus::Cpus;
 pub use finding::{Apply, Change, Finding, Reading, Severity};
 pub use root::{ReadError, Reason, Root};
+pub use sched_ext::{NoSchedExt, sched_ext};
 
 use finding::Outcome;
 use machine::Machine;
@@ -44,6 +46,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         threads::CHECKS,
         packets::CHECKS,
         kernel::CHECKS,
+        sched_ext::CHECKS,
         memory::CHECKS,
     ]
     .into_iter()

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use punctual_model::host::PolicyChoice;
 use punctual_sched::{Instant, UnitParams};
 
+use crate::backend::Backend;
 use crate::clock::now;
-use crate::driver::Settings;
 use crate::enforcer::Enforcement;
 use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
@@ -159,9 +159,7 @@ impl Session {
     /// # Errors
     /// The policy refuses its options, or enforcers cannot be started.
     pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
-        let reuses_numbers = self.setup.observed.keeps_nothing;
-        let driver = Settings { reuses_numbers, ..self.setup.driver };
-        let pool = Pool::start(processors, scheduler, driver, self.setup.observed.clone())?;
+        let pool = Pool::start(processors, scheduler, &self.setup)?;
         if let Some(enforcement) = pool.enforcement() {
             self.restoration.watch(enforcement.pulse());
         }
@@ -439,6 +437,11 @@ impl Session {
             self.attached.remove_empty();
         }
         Ok(notices)
+    }
+
+    /// What enforces its policies.
+    pub fn backend(&self) -> Backend {
+        self.setup.enforced_by.backend
     }
 
     /// What each enforcer of a pool did so far: looks and processor time in ns. Empty under plain Linux.

@@ -10,9 +10,11 @@ use punctual_sched::{Duration, Instant, UnitParams};
 use super::error::Error;
 use super::linux::LinuxScheduler;
 use super::report::{PoolReport, UnitReport};
+use super::setup::Setup;
+use crate::backend::Chosen;
 use crate::blame::PoolObservations;
 use crate::driver::{Driver, Evidence, Settings};
-use crate::enforcer::{Command, Enforcement, Finished, Observed, STUCK};
+use crate::enforcer::{Command, Enforcement, Finished, STUCK};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitThreads, priority_of};
 use punctual_linux::os::sched::{self, Attributes};
@@ -33,6 +35,8 @@ pub(super) struct Pool {
     units: Units,
     /// Units of the fair class beside those that are enforced.
     best_effort: Vec<LiveUnit>,
+    /// What enforces them.
+    enforced_by: Chosen,
 }
 
 /// The units of a pool under their scheduler.
@@ -46,9 +50,10 @@ impl Pool {
     pub(super) fn start(
         processors: &[usize],
         scheduler: &PoolScheduler,
-        settings: Settings,
-        observed: Observed,
+        setup: &Setup,
     ) -> Result<Pool, Error> {
+        let observed = setup.observed.clone();
+        let settings = Settings { reuses_numbers: observed.keeps_nothing, ..setup.driver };
         let units = match scheduler {
             PoolScheduler::Policy(choice) => {
                 let driver = driver(choice, processors.len(), settings)?;
@@ -58,7 +63,8 @@ impl Pool {
             }
             PoolScheduler::Linux(scheduler) => Units::Linux { scheduler: *scheduler, units: Vec::new() },
         };
-        Ok(Pool { processors: processors.to_vec(), units, best_effort: Vec::new() })
+        let (best_effort, enforced_by) = (Vec::new(), setup.enforced_by.clone());
+        Ok(Pool { processors: processors.to_vec(), units, best_effort, enforced_by })
     }
 
     /// The enforcement of its units; none under plain Linux.
@@ -213,6 +219,7 @@ impl Pool {
                     cost: Vec::new(),
                     observations: None,
                     demotions: 0,
+                    enforced_by: None,
                 };
                 Ok((pool, units))
             }
@@ -236,6 +243,7 @@ impl Pool {
                     cost: finished.cost,
                     observations: Some(observations),
                     demotions: finished.demotions,
+                    enforced_by: Some(self.enforced_by),
                     differences: demotions(finished.demotions),
                 };
                 Ok((pool, units))

@@ -2,6 +2,7 @@
 
 use punctual_sched::Duration;
 
+use crate::backend::Chosen;
 use crate::blame::PoolObservations;
 use crate::driver::Evidence;
 use crate::journal::Restored;
@@ -44,6 +45,8 @@ pub struct PoolReport {
     pub observations: Option<PoolObservations>,
     /// How often an enforcer was stuck and units lost their priorities meanwhile.
     pub demotions: u64,
+    /// What enforced the policy, and why that was nothing better; `None` under plain Linux.
+    pub enforced_by: Option<Chosen>,
     /// What is not as the host file says, in sentences without a full stop: plain Linux cannot do everything.
     pub differences: Vec<String>,
 }

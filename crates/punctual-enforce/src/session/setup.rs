@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
+use crate::backend::Chosen;
 use crate::driver::Settings;
 use crate::enforcer::Observed;
 
@@ -23,6 +24,8 @@ pub struct Setup {
     pub silence: StdDuration,
     /// Ends this process, when the guardian asks for the end of the run.
     pub end: fn() -> !,
+    /// What enforces policies.
+    pub enforced_by: Chosen,
     /// How often and how exactly enforcers look.
     pub driver: Settings,
     /// Context switches of the pools' processors, to know exactly which other threads had them, and threads

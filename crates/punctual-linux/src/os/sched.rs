@@ -36,6 +36,8 @@ pub const RR: u32 = 2;
 pub const IDLE: u32 = 5;
 /// `SCHED_DEADLINE`.
 pub const DEADLINE: u32 = 6;
+/// `SCHED_EXT`: a scheduler that is loaded as a BPF program. Without one, as `SCHED_OTHER`.
+pub const EXT: u32 = 7;
 
 impl Attributes {
     /// `SCHED_FIFO` at `priority`, inherited by children.
@@ -51,6 +53,11 @@ impl Attributes {
     /// `SCHED_IDLE`: only time that no other thread wants.
     pub const fn idle() -> Attributes {
         Attributes { policy: IDLE, ..Attributes::fifo(0) }
+    }
+
+    /// `SCHED_EXT`.
+    pub const fn ext() -> Attributes {
+        Attributes { policy: EXT, ..Attributes::fifo(0) }
     }
 
     /// `SCHED_DEADLINE` with implicit deadline. The kernel wants `SCHED_FLAG_RESET_ON_FORK` for threads that

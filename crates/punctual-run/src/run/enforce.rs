@@ -5,6 +5,7 @@ use punctual_model::live::Backend;
 use punctual_sched::Instant;
 
 use super::attach_target::AttachTarget;
+use super::backend::ScheduledBy;
 use super::calibrate::{Calibrated, Guest};
 use super::domain::{DomainProcess, RunningDomain};
 use super::error::{Error, RunError};
@@ -63,12 +64,13 @@ impl LiveRun<'_> {
 
     /// Reports what is attached to while its threads are still as they were.
     fn report_targets(&self, left: &[usize]) {
-        let (host, linux) = (self.host, self.options.config.linux);
+        let host = self.host;
+        let by = ScheduledBy::of(self.options.config, self.session.backend());
         let target = |running: &RunningDomain| {
             let domain = &host.domains[running.ix.0];
             let Backend::Attach(_) = domain.live.backend else { return None };
             // Adopting threads that are gone fails with the reason.
-            AttachTarget::of(host, domain, &running.vcpus, linux, left).ok()
+            AttachTarget::of(host, domain, &running.vcpus, by, left).ok()
         };
         let targets: Vec<AttachTarget> = self.domains.iter().filter_map(target).collect();
         if !targets.is_empty() {

@@ -3,6 +3,7 @@
 use std::io;
 
 use punctual_doctor::doctor;
+use punctual_enforce::backend::Refused;
 use punctual_enforce::journal::Restored;
 use punctual_enforce::session::{self, Failed};
 
@@ -27,6 +28,9 @@ pub enum Error {
     /// The session failed.
     #[error(transparent)]
     Session(#[from] session::Error),
+    /// What was asked for cannot enforce the run.
+    #[error(transparent)]
+    Backend(#[from] Refused),
     /// The host has nothing that could run.
     #[error("the host has no domain to run")]
     NoDomain,

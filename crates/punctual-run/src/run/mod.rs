@@ -17,6 +17,7 @@
 
 mod attach;
 mod attach_target;
+mod backend;
 mod blame;
 mod calibrate;
 mod changes;

@@ -11,6 +11,7 @@ use punctual_model::network::Endpoint;
 use punctual_model::sockets::Sockets;
 
 use super::attach;
+use super::backend::{ScheduledBy, chosen};
 use super::changes;
 use super::error::Error;
 use super::inputs::{Interface, StageInputs};
@@ -18,6 +19,7 @@ use super::live_run::{left_by, processors};
 use super::pools::pools_with;
 use super::targets::check_targets;
 use crate::config::DefaultBackend;
+use punctual_enforce::backend::Chosen;
 use punctual_enforce::unit::UnitThreads;
 use punctual_linux::preflight;
 use punctual_vm::cache::Cache;
@@ -37,6 +39,8 @@ pub(super) struct Prepared<'a> {
     pub domains: Vec<PreparedDomain<'a>>,
     /// The ends of flows that there are.
     pub ends: Ends,
+    /// What enforces the policies.
+    pub enforced_by: Chosen,
 }
 
 /// How a domain is to be started.
@@ -74,6 +78,7 @@ impl<'a> Prepared<'a> {
         let pools = pools_in_use(host, &options)?;
         changes::check(host)?;
         let taken = processors(host, &pools);
+        let enforced_by = chosen(host, options.config, &pools)?;
         preflight::processors(&taken, options.config.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
@@ -83,7 +88,8 @@ impl<'a> Prepared<'a> {
             Start::Attach(vcpus) => Some((described, &vcpus[..])),
             _ => None,
         });
-        check_targets(host, options.config.linux, &left_by(&taken), &found.collect::<Vec<_>>())?;
+        let by = ScheduledBy::of(options.config, enforced_by.backend);
+        check_targets(host, by, &left_by(&taken), &found.collect::<Vec<_>>())?;
         for guest in std::mem::take(&mut options.sockets) {
             let same = host.domains.iter().position(|domain| domain.name == guest.domain);
             if let Some(Start::Vm(spec)) = same.map(|index| &mut domains[index].start) {
@@ -101,7 +107,7 @@ impl<'a> Prepared<'a> {
             let missing = missing.join(", ");
             options.step(&format!("without an end on a switch of this run, and not live: {missing}"));
         }
-        Ok(Prepared { host, options, pools, domains, ends })
+        Ok(Prepared { host, options, pools, domains, ends, enforced_by })
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Started<'a> {
 impl<'a> Prepared<'a> {
     /// Starts a session and the domains; waits until their guests have announced themselves.
     pub(super) fn start(self) -> Result<Started<'a>, RunError> {
-        let Prepared { host, mut options, pools, domains, ends } = self;
+        let Prepared { host, mut options, pools, domains, ends, enforced_by } = self;
         let config = options.config;
         let started = Session::start(Setup {
             name: host.name.clone(),
@@ -43,6 +43,7 @@ impl<'a> Prepared<'a> {
             silence: config.silence,
             end: options.end,
             driver: config.driver,
+            enforced_by,
             observed: Observed {
                 switches: config.trace,
                 serving: options.serving.clone(),

@@ -10,10 +10,13 @@ use punctual_sched::CpuId;
 
 use super::attach;
 use super::attach_target::{AttachTarget, AttachedThread, Scheduling};
+use super::backend::{ScheduledBy, chosen};
 use super::error::{AttachError, Error};
 use super::helpers;
 use super::live_run::{left_by, processors};
 use super::pools::pools_with_domains;
+use crate::config::RunConfig;
+use punctual_enforce::backend::Backend as EnforcedBy;
 use punctual_enforce::session::LinuxScheduler;
 use punctual_enforce::unit::{HIGHEST, LOWEST, UnitThreads, priority_of};
 use punctual_linux::channel::Stop;
@@ -27,23 +30,19 @@ use punctual_linux::{preflight, vmm};
 ///
 /// # Errors
 /// A pool has a processor that cannot be used, or something to attach to is not there.
-pub fn attach_targets(
-    host: &Host,
-    linux: Option<LinuxScheduler>,
-    starve: bool,
-    stop: Stop,
-) -> Result<Vec<AttachTarget>, Error> {
+pub fn attach_targets(host: &Host, config: &RunConfig<'_>, stop: Stop) -> Result<Vec<AttachTarget>, Error> {
     let pools = pools_with_domains(host)?;
+    let by = ScheduledBy::of(config, chosen(host, config, &pools)?.backend);
     let taken = processors(host, &pools);
-    preflight::processors(&taken, starve)?;
+    preflight::processors(&taken, config.starve)?;
     let (left, mut found) = (left_by(&taken), Vec::new());
     for domain in &host.domains {
         let Backend::Attach(attach) = &domain.live.backend else { continue };
         found.push((domain, attach::vcpus(&domain.name, attach, domain.vcpus.len(), stop)?));
     }
     let by_domain: Vec<Found<'_>> = found.iter().map(|(domain, vcpus)| (*domain, &vcpus[..])).collect();
-    check_targets(host, linux, &left, &by_domain)?;
-    by_domain.into_iter().map(|(domain, vcpus)| AttachTarget::of(host, domain, vcpus, linux, &left)).collect()
+    check_targets(host, by, &left, &by_domain)?;
+    by_domain.into_iter().map(|(domain, vcpus)| AttachTarget::of(host, domain, vcpus, by, &left)).collect()
 }
 
 /// A domain that attaches to something, and by vCPU the thread that was found.
@@ -56,7 +55,7 @@ pub(super) type Found<'f> = (&'f Domain, &'f [Option<UnitThreads>]);
 /// to run.
 pub(super) fn check_targets(
     host: &Host,
-    linux: Option<LinuxScheduler>,
+    by: ScheduledBy,
     left: &[usize],
     found: &[Found<'_>],
 ) -> Result<(), Error> {
@@ -64,7 +63,7 @@ pub(super) fn check_targets(
     let mut cpusets = Cpusets::new();
     for (domain, vcpus) in found {
         let units = threads_of(host, domain, vcpus);
-        check_vcpus(host, linux, domain, &units, &mut cpusets)
+        check_vcpus(host, by, domain, &units, &mut cpusets)
             .and_then(|()| check_helpers(domain, &units, left, &mut cpusets))
             .map_err(|source| Error::Attach { domain: domain.name.clone(), source })?;
     }
@@ -89,7 +88,7 @@ fn check_owners(found: &[Found<'_>]) -> Result<(), Error> {
 /// left out: adopting them fails with the reason.
 fn check_vcpus(
     host: &Host,
-    linux: Option<LinuxScheduler>,
+    by: ScheduledBy,
     domain: &Domain,
     units: &[(&Vcpu, i32)],
     cpusets: &mut Cpusets,
@@ -101,7 +100,7 @@ fn check_vcpus(
         }
         let Ok(now) = Scheduling::of(thread) else { continue };
         let Some(cpuset) = cpusets.of(thread) else { continue };
-        let then = Scheduling::of_vcpu(host, domain, vcpu, linux, &now).processors;
+        let then = Scheduling::of_vcpu(host, domain, vcpu, by, &now).processors;
         if let Some(&processor) = then.iter().find(|processor| !cpuset.processors.contains(processor)) {
             return Err(AttachError::Cpuset { thread: thread as u32, processor, cpuset });
         }
@@ -141,7 +140,7 @@ impl AttachTarget {
         host: &Host,
         domain: &Domain,
         vcpus: &[Option<UnitThreads>],
-        linux: Option<LinuxScheduler>,
+        by: ScheduledBy,
         left: &[usize],
     ) -> Result<AttachTarget, Error> {
         let found = threads_of(host, domain, vcpus);
@@ -157,7 +156,7 @@ impl AttachTarget {
         let process = proc::process_of(first).map_err(error(first))?;
         let of_vcpu = |&(vcpu, tid): &(&Vcpu, i32)| {
             let now = Scheduling::of(tid).map_err(error(tid))?;
-            let then = Scheduling::of_vcpu(host, domain, vcpu, linux, &now);
+            let then = Scheduling::of_vcpu(host, domain, vcpu, by, &now);
             AttachedThread::new(tid, Some(vcpu.name.clone()), now, then).map_err(error(tid))
         };
         let then = Scheduling::of_helpers(domain, left);
@@ -199,33 +198,29 @@ impl Scheduling {
     }
 
     /// How a vCPU's thread is scheduled during the run.
-    fn of_vcpu(
-        host: &Host,
-        domain: &Domain,
-        vcpu: &Vcpu,
-        linux: Option<LinuxScheduler>,
-        now: &Scheduling,
-    ) -> Scheduling {
+    fn of_vcpu(host: &Host, domain: &Domain, vcpu: &Vcpu, by: ScheduledBy, now: &Scheduling) -> Scheduling {
         let pool = &host.pools[host.pool_of(domain.parent).0];
         let params = &vcpu.params;
         let is_allowed = |index: usize| {
             let cpu = CpuId(index as u32);
-            linux.is_some() || params.affinity.as_ref().is_none_or(|set| set.contains(cpu))
+            matches!(by, ScheduledBy::Linux(_))
+                || params.affinity.as_ref().is_none_or(|set| set.contains(cpu))
         };
         let allowed = pool.processors.iter().enumerate().filter(|(index, _)| is_allowed(*index));
         let allowed = allowed.map(|(_, processor)| *processor).collect();
         let fair = class_of(&Attributes::other());
         // As `session::LinuxScheduler` schedules a unit.
-        let (processors, class) = match linux {
+        let (processors, class) = match by {
             _ if params.best_effort => (pool.processors.clone(), fair),
-            Some(LinuxScheduler::Cfs) => (allowed, fair),
-            Some(LinuxScheduler::Fifo) => {
+            ScheduledBy::Linux(LinuxScheduler::Cfs) => (allowed, fair),
+            ScheduledBy::Linux(LinuxScheduler::Fifo) => {
                 let below = params.priority.unwrap_or(u32::MAX).min(HIGHEST - LOWEST);
                 (allowed, class_of(&Attributes::fifo(HIGHEST - below)))
             }
             // The kernel does not admit confined threads.
-            Some(LinuxScheduler::Deadline) => (now.processors.clone(), "SCHED_DEADLINE".into()),
-            None => (allowed, ranks(enforced_in(host, domain))),
+            ScheduledBy::Linux(LinuxScheduler::Deadline) => (now.processors.clone(), "SCHED_DEADLINE".into()),
+            ScheduledBy::Backend(EnforcedBy::Freezer) => (allowed, ranks(enforced_in(host, domain))),
+            ScheduledBy::Backend(EnforcedBy::SchedExt) => (allowed, class_of(&Attributes::ext())),
         };
         Scheduling { processors, class }
     }

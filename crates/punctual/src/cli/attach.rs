@@ -50,7 +50,8 @@ pub(super) struct Args {
 /// Shows what a run would attach to.
 fn dry_run(host: &Host, linux: Option<LinuxScheduler>, args: &Args, ui: &Ui) -> Result<u8, Error> {
     of_vcpus(host, ui);
-    let found = attach_targets(host, linux, args.enforcement.starve, interrupt::stopped);
+    let config = args.enforcement.config(DefaultBackend::Process, linux, NetworkConfig::default())?;
+    let found = attach_targets(host, &config, interrupt::stopped);
     let targets = found.map_err(Error::usage)?;
     if args.enforcement.json {
         ui.print_json(&targets)?;

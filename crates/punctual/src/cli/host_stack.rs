@@ -6,6 +6,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use punctual_doctor::doctor::{self, Cpus, Findings, Root, Severity};
 use punctual_doctor::host_stack::{CardPlan, plan};
+use punctual_enforce::backend::Chosen;
 use punctual_enforce::driver::Settings;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::session::{CardSession, Setup};
@@ -93,6 +94,7 @@ fn setup(stack: &HostStack) -> Result<Setup, Error> {
         lift_rt_limit: false,
         silence: SILENCE,
         end: interrupt::end_for_guardian,
+        enforced_by: Chosen::default(),
         driver: Settings::default(),
         observed: Observed::default(),
     })

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::faults::random;
+use punctual_enforce::backend::Chosen;
 use punctual_enforce::driver::Settings;
 use punctual_enforce::enforcer::Observed;
 use punctual_enforce::notice::Notice;
@@ -116,6 +117,7 @@ pub(crate) fn setup(name: &str, processors: Vec<usize>) -> Setup {
         silence: Duration::from_secs(2),
         end: || panic!("the guardian wants to end the test"),
         driver: Settings::default(),
+        enforced_by: Chosen::default(),
         observed: Observed::default(),
     }
 }

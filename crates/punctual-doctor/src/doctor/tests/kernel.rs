@@ -50,6 +50,25 @@ fn versions_of_linux_say_what_they_brought() {
 }
 
 #[test]
+fn a_scheduler_in_the_kernel_needs_a_kernel_that_takes_one_and_has_none() {
+    let (state, ops) = ("/sys/kernel/sched_ext/state", "/sys/kernel/sched_ext/root/ops");
+    let new = ("/proc/sys/kernel/osrelease", "7.2.12-cloud");
+    let there = || desktop().with(&[(state, "disabled\n"), new, ("/sys/kernel/btf/vmlinux", "btf")]);
+    assert_eq!(there().says("sched-ext"), "ok: a run may load one (`--enforce sched-ext`)");
+    let without = |tree: Tree| tree.says("sched-ext");
+    let absent = "note: none: this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)";
+    assert_eq!(without(desktop()), absent);
+    let used = there().with(&[(state, "enabled\n"), (ops, "lavd_1.0.12\n")]);
+    assert_eq!(without(used), "note: none: another scheduler is loaded: `lavd_1.0.12`");
+    let old = there().with(&[("/proc/sys/kernel/osrelease", "6.12.9")]);
+    assert_eq!(without(old), "note: none: Linux 6.12 is older than 6.13");
+    let rt = there().with(&[("/sys/kernel/realtime", "1\n")]);
+    assert_eq!(without(rt), "note: none: a kernel with PREEMPT_RT takes no BPF program with a timer");
+    let bare = there().without("/sys/kernel/btf");
+    assert!(without(bare).contains("CONFIG_DEBUG_INFO_BTF"));
+}
+
+#[test]
 fn slow_clocks_and_polling_vcpus_are_warnings() {
     let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let slow = desktop().with(&[(clock, "hpet")]).find("clocksource");

@@ -15,7 +15,7 @@ use crate::file::host::domain::{check_reserved, guest, shares_budget};
 use crate::file::host::draft::{DomainDraft, PoolDraft};
 use crate::file::host::place::{Machine, slots};
 use crate::file::host::pool::pools;
-use crate::file::host::read::machine;
+use crate::file::host::read::{MachineKeys, machine};
 use crate::file::host::task::tasks;
 use crate::file::host::unit::{UnitDraft, UnitKind, of_domain, own_priority, server_params};
 use crate::file::key::Kind;
@@ -26,7 +26,7 @@ use crate::file::section::Section;
 use crate::file::source::Place;
 use crate::file::tree::{Entry, Table, Value};
 use crate::fleet::{Fleet, FleetHost, FleetVm, HostKind, Node, VmKind};
-use crate::host::{Host, Overheads, Parent};
+use crate::host::{Enforce, Host, Overheads, Parent};
 use crate::index::{DomainIx, PoolIx};
 use crate::live::Live;
 use crate::placement::{Slot, near_slot};
@@ -144,6 +144,7 @@ struct KindDraft<'t> {
     copies: Option<u64>,
     processors: usize,
     overheads: Overheads,
+    enforce: Enforce,
     pools: Vec<PoolDraft<'t>>,
     slots: Vec<Slot>,
     topology: Topology,
@@ -157,7 +158,7 @@ fn host_kinds<'t>(root: Section<'t>, errors: &mut Errors) -> Vec<KindDraft<'t>> 
 }
 
 fn host_kind<'t>(section: Section<'t>, errors: &mut Errors) -> KindDraft<'t> {
-    let (processors, overheads) = machine(section, errors);
+    let MachineKeys { processors, overheads, enforce } = machine(section, errors);
     let nodes = nodes(section, processors, errors);
     let topology = topology(processors, &nodes);
     let place = Machine { processors, topology: &topology };
@@ -167,7 +168,19 @@ fn host_kind<'t>(section: Section<'t>, errors: &mut Errors) -> KindDraft<'t> {
     let is_pinned = pinned(section, &pools, errors);
     let (memory_mib, nodes) = memory(section, processors, nodes, errors);
     let copies = section.count("copies", errors);
-    KindDraft { section, copies, processors, overheads, pools, slots, topology, memory_mib, nodes, is_pinned }
+    KindDraft {
+        section,
+        copies,
+        processors,
+        overheads,
+        enforce,
+        pools,
+        slots,
+        topology,
+        memory_mib,
+        nodes,
+        is_pinned,
+    }
 }
 
 /// The nodes that the file has.
@@ -502,9 +515,9 @@ fn complete(
         allowed.push(near.unwrap_or_default());
         domains.extend(there);
     }
-    let KindDraft { section, processors, overheads, pools, memory_mib, nodes, is_pinned, .. } = kind;
+    let KindDraft { section, processors, overheads, enforce, pools, memory_mib, nodes, is_pinned, .. } = kind;
     // Nothing is simulated, so seed and duration do not matter.
-    let host = Host { overheads, ..Host::empty(section.name, processors, 1, Duration::from_secs(10)) };
+    let host = Host { overheads, enforce, ..Host::empty(section.name, processors, 1, Duration::from_secs(10)) };
     let template = build::complete(host, pools, domains, Vec::new(), errors)?;
     let name = section.name.to_owned();
     Some(HostKind { name, template, domains: of_vm, allowed, memory_mib, nodes, is_pinned })

@@ -11,6 +11,7 @@ use crate::file::live::keys::LIVE_KEYS;
 use crate::file::network::keys::{CHAIN, FLOW, NETWORK};
 use crate::file::quantity::WHOLE;
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
+use crate::host::Enforce;
 use crate::overheads;
 
 pub(crate) const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
@@ -76,6 +77,13 @@ pub(in crate::file) static MACHINE: TableInfo = TableInfo {
             None,
             "What scheduling itself costs on this machine, or the name of published costs; without it, \
              nothing.",
+        ),
+        key(
+            "enforce",
+            Kind::Word(&Enforce::NAMES),
+            Some("auto"),
+            "Live: what enforces the policies. `freezer` is an enforcer in user space, `sched-ext` a \
+             scheduler in the kernel.",
         ),
     ],
     shared: &[],

@@ -19,7 +19,7 @@ use crate::file::network;
 use crate::file::section::Section;
 use crate::file::source::Place;
 use crate::file::tree::{Table, Value};
-use crate::host::{Host, Overheads};
+use crate::host::{Enforce, Host, Overheads};
 use crate::overheads::preset;
 use crate::topology::Topology;
 
@@ -34,19 +34,24 @@ pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option
 }
 
 fn host_stack(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<HostStack> {
-    let overheads = section.get("machine").and_then(|entry| match &entry.node.value {
-        Value::Table(machine) => machine.get("overheads"),
-        _ => None,
-    });
-    if let Some(overheads) = overheads {
-        let expected = "expected none: what a host stack costs is in [host_stack.costs]";
-        errors.add(overheads.key_place, "`overheads` and `host_stack` exclude each other", expected);
+    let of_pools = [
+        ("overheads", "expected none: what a host stack costs is in [host_stack.costs]"),
+        ("enforce", "expected none: a host stack has no policies to enforce"),
+    ];
+    for (key, expected) in of_pools {
+        let given = section.get("machine").and_then(|entry| match &entry.node.value {
+            Value::Table(machine) => machine.get(key),
+            _ => None,
+        });
+        if let Some(given) = given {
+            errors.add(given.key_place, format!("`{key}` and `host_stack` exclude each other"), expected);
+        }
     }
     let head = StackHead {
         name: host_name(section, file_name, errors),
         seed: section.count_or_default("seed", errors),
         duration: section.duration_or_default("duration", errors),
-        processors: machine(section, errors).0,
+        processors: machine(section, errors).processors,
     };
     let stack = host_stack::read(section, head, errors);
     stack.filter(|_| errors.count() == 0)
@@ -56,7 +61,7 @@ fn pooled(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<
     let name = host_name(section, file_name, errors);
     let seed = section.count_or_default("seed", errors);
     let duration = section.duration_or_default("duration", errors);
-    let (processors, overheads) = machine(section, errors);
+    let MachineKeys { processors, overheads, enforce } = machine(section, errors);
     let topology = Topology::flat(processors);
     let pools = pools(section, Machine { processors, topology: &topology }, errors);
     let domains = domains(section, processors, &pools, errors);
@@ -65,7 +70,7 @@ fn pooled(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Option<
     if errors.count() > 0 {
         return None;
     }
-    let host = Host { overheads, ..Host::empty(name, processors, seed, duration) };
+    let host = Host { overheads, enforce, ..Host::empty(name, processors, seed, duration) };
     let mut host = build::complete(host, pools, domains, events, errors)?;
     network::resolve::resolve(networks, &mut host, errors);
     Some(host)
@@ -82,14 +87,26 @@ fn host_name(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Stri
     name.to_string()
 }
 
-/// The number of processors and the overheads. An unknown number counts as the greatest possible one, so that
-/// the rest of the file can still be checked.
-pub(crate) fn machine(section: Section<'_>, errors: &mut Errors) -> (usize, Overheads) {
+/// The keys of `[machine]`.
+pub(crate) struct MachineKeys {
+    pub(crate) processors: usize,
+    pub(crate) overheads: Overheads,
+    pub(crate) enforce: Enforce,
+}
+
+/// An unknown number of processors counts as the greatest possible one, so that the rest of the file can
+/// still be checked.
+pub(crate) fn machine(section: Section<'_>, errors: &mut Errors) -> MachineKeys {
+    let greatest = PROCESSORS_MAX as usize;
     let Some(machine) = section.table("machine", errors) else {
-        return (PROCESSORS_MAX as usize, Overheads::default());
+        let (overheads, enforce) = (Overheads::default(), Enforce::default());
+        return MachineKeys { processors: greatest, overheads, enforce };
     };
-    let overheads = overheads(machine, errors).unwrap_or_default();
-    (machine.count("processors", errors).unwrap_or(PROCESSORS_MAX) as usize, overheads)
+    MachineKeys {
+        overheads: overheads(machine, errors).unwrap_or_default(),
+        processors: machine.count("processors", errors).map_or(greatest, |count| count as usize),
+        enforce: machine.word("enforce", errors).and_then(Enforce::find).unwrap_or_default(),
+    }
 }
 
 /// Published costs by name, or those of a table.

@@ -11,7 +11,7 @@ use crate::file::host_stack::{self, HOST_STACK};
 use crate::file::live::write::live_tables;
 use crate::file::network::write as network;
 use crate::file::writer::{Keys, inline, named, number, numbered, numbers, options, table, time};
-use crate::host::{Arrival, Cost, Domain, Host, Overheads, Parent, PolicyChoice, Pool, Task, Work};
+use crate::host::{Arrival, Cost, Domain, Enforce, Host, Overheads, Parent, PolicyChoice, Pool, Task, Work};
 use crate::host::{Change, Event};
 use crate::index::{DomainIx, PoolIx};
 
@@ -40,7 +40,7 @@ impl AnyHost {
 
 /// What [`to_toml`] prints.
 pub(crate) fn document(host: &Host) -> DocumentMut {
-    let mut root = head(&host.name, host.seed, host.duration, host.processors, Some(&host.overheads));
+    let mut root = head(&host.name, host.seed, host.duration, host.processors, Some(host));
     let pools = host.pools.iter().enumerate().map(|(i, one)| (one.name.clone(), pool(host, PoolIx(i), one)));
     root.insert("pool", named(pools));
     let domains =
@@ -58,11 +58,14 @@ pub(crate) fn document(host: &Host) -> DocumentMut {
 }
 
 /// The keys and the machine that hosts of both kinds have.
-fn head(name: &str, seed: u64, duration: Duration, processors: usize, costs: Option<&Overheads>) -> Table {
+fn head(name: &str, seed: u64, duration: Duration, processors: usize, pooled: Option<&Host>) -> Table {
     let mut root = table(vec![("name", name.into()), ("seed", number(seed)), ("duration", time(duration))]);
     let mut machine = table(vec![("processors", number(processors))]);
-    if let Some(costs) = costs {
-        machine.insert("overheads", table(overheads(costs)).into());
+    if let Some(host) = pooled {
+        machine.insert("overheads", table(overheads(&host.overheads)).into());
+        if host.enforce != Enforce::default() {
+            machine.insert("enforce", host.enforce.name().into());
+        }
     }
     root.insert("machine", machine.into());
     root

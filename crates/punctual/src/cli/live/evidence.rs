@@ -23,6 +23,9 @@ pub(crate) fn evidence(report: &Report) -> String {
             }
             continue;
         }
+        if let Some(chosen) = &pool.enforced_by {
+            out += &wrapped("  enforced by       ", &chosen.to_string());
+        }
         let cost: u64 = pool.cost.iter().map(|cost| cost.as_ns()).sum();
         let share = fmt_share(cost, report.elapsed.as_ns() * pool.cost.len() as u64);
         let looks = fmt_count(pool.evidence.looks);

@@ -17,7 +17,7 @@ use punctual_doctor::doctor::{self, Root};
 use punctual_enforce::driver::{LateOverrun, Settings};
 use punctual_enforce::journal::Restored;
 use punctual_enforce::session::LinuxScheduler;
-use punctual_model::host::{Domain, Host};
+use punctual_model::host::{Domain, Enforce, Host};
 use punctual_model::live::Backend;
 use punctual_model::results::SwitchResult;
 use punctual_report::format::fmt_duration;
@@ -79,6 +79,33 @@ pub(super) struct EnforcementArgs {
     /// Whether a unit pays back time that it ran beyond its budget because a check came late.
     #[arg(long, value_name = "HOW", default_value = "owed")]
     pub late_overrun: LateOverrunArg,
+    /// What enforces the policies, instead of what the host file says.
+    #[arg(long, value_name = "BACKEND")]
+    pub enforce: Option<EnforceArg>,
+    /// Permit `auto` to load a scheduler into the kernel. A bug of the kernel there can hang the machine.
+    #[arg(long)]
+    pub allow_sched_ext: bool,
+}
+
+/// What enforces policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum EnforceArg {
+    /// The best that the machine has and the command line permits.
+    Auto,
+    /// An enforcer in user space, with real-time priorities and the freezer of cgroups.
+    Freezer,
+    /// A scheduler in the kernel (sched_ext).
+    SchedExt,
+}
+
+impl From<EnforceArg> for Enforce {
+    fn from(name: EnforceArg) -> Enforce {
+        match name {
+            EnforceArg::Auto => Enforce::Auto,
+            EnforceArg::Freezer => Enforce::Freezer,
+            EnforceArg::SchedExt => Enforce::SchedExt,
+        }
+    }
 }
 
 /// What happens to an overrun that a late check caused.
@@ -122,6 +149,8 @@ impl EnforcementArgs {
             },
             apply: self.apply,
             trace: self.trace.is_some(),
+            enforce: self.enforce.map(Enforce::from),
+            allows_sched_ext: self.allow_sched_ext,
             ..RunConfig::new(own_program()?, default_backend)
         })
     }
