@@ -10,11 +10,16 @@
 #             wakes every 100 us; deadlines missed under enforcement and under plain Linux; 10 s a run
 #   standstill [TIMES]  the machine below a run of the lab `kernel` is stopped for 100 ms about every
 #             second, 12 times; fails if less than 95 % of the time is called a standstill
+#   sched-ext [SECONDS [TIMES]]  enforcement by a scheduler in the kernel, in the machine of the lab
+#             `kernel`, by counted instructions: budgets under each server and wake-ups, in turn with the
+#             freezer, 5 s a run; a unit that is killed; the scheduler's end, 10 times each: the run is
+#             killed, the kernel ends the scheduler. Fails if something is not as docs/live.md says
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it
 #
-# All but the last need root, and a machine on which nothing else runs. Threads that spin stay on processor 1.
+# All but the last two need root, and a machine on which nothing else runs. Threads that spin stay on
+# processor 1.
 # environment: PUNCTUAL (the program; by default it is built)
 # shellcheck source=labs/lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -104,6 +109,21 @@ standstill() {
     python3 labs/live/standstill.py $folder/results "$scratch/stopped"
 }
 
+# One instruction is one nanosecond there, whatever else this machine does.
+sched_ext() {
+    local observer=$PWD/target/lab/observe
+    need cc
+    mkdir -p target/lab
+    cc -O2 -static -Wall -Wextra -o "$observer" labs/live/observe.c
+    if [ -z "${PUNCTUAL:-}" ]; then
+        need clang
+        cargo build --quiet --locked -p punctual --features sched-ext
+        punctual=$PWD/${CARGO_TARGET_DIR:-target}/debug/punctual
+    fi
+    ACCELERATOR=tcg,thread=single DEVICES="-icount shift=0,sleep=off" TIMEOUT_S=3600 \
+        labs/lab kernel run bash labs/live/sched-ext.sh "$punctual" "$observer" "${1:-5}" "${2:-10}"
+}
+
 interrupts() {
     need cc
     [ "$(nproc)" -gt 1 ] || skip "there is one processor"
@@ -113,5 +133,6 @@ interrupts() {
 
 case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
+    sched-ext) shift && sched_ext "$@" ;;
     *) usage ;;
 esac

@@ -21,7 +21,7 @@ pub enum Backend {
 }
 
 /// Has this program the loader of [`Backend::SchedExt`]?
-pub const HAS_SCHED_EXT: bool = false;
+pub const HAS_SCHED_EXT: bool = punctual_scx::HAS_OBJECT;
 
 /// How a back end knows what a unit ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Evidence {
     Switches,
 }
 
-/// What a back end can and cannot. [`obstacles`] compares it with a host and a kernel.
+/// What a back end can and cannot. [`choose`] compares it with a host and a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Does it enforce policies without a budget in every period?
@@ -56,6 +56,11 @@ pub struct Abilities {
     /// How it knows what a unit ran.
     pub evidence: Evidence,
 }
+
+/// From the end of the scheduler in the kernel until the freezer has taken over. The kernel reports the end
+/// once all threads are in the fair class, and that ends the enforcer's sleep; a look comes every 100 ms at
+/// least.
+pub const TAKEN_OVER_WITHIN: Duration = Duration::from_ms(250);
 
 /// The kernel's watchdog ends a scheduler under which a thread with work waits for 30 s
 /// (`SCX_WATCHDOG_MAX_TIMEOUT` in `kernel/sched/ext.c`). A unit that owes time waits five periods at most.
@@ -141,7 +146,7 @@ pub enum Obstacle {
     /// A budget may come back too late.
     #[error("the period of domain `{domain}` is {period}, longer than {}", SCHED_EXT_PERIOD_MAX)]
     Period { domain: String, period: Duration },
-    /// Units may wait for ever.
+    /// Units may wait without end.
     #[error("the budgets of pool `{pool}` add up to more than its processor")]
     Demand { pool: String },
 }

@@ -5,6 +5,7 @@ use std::{fmt, io};
 use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
 
+use crate::backend::TAKEN_OVER_WITHIN;
 use crate::driver::ReplaceError;
 use crate::unit::{self, Deviation, THREADS_MAX};
 use punctual_linux::preflight::RT_RUNTIME;
@@ -83,6 +84,11 @@ pub enum Notice {
         /// Why.
         error: io::Error,
     },
+    /// The kernel ended the scheduler that the run had loaded; an enforcer in user space took over.
+    Ejected {
+        /// What the kernel says.
+        reason: String,
+    },
     /// Another program limits real-time threads, which the run had lifted. The limit is kept.
     RtLimit {
         /// How long they may run in a period, in us.
@@ -113,6 +119,7 @@ impl Notice {
             Notice::NotReplaced { .. }
             | Notice::Guest { .. }
             | Notice::NoSwitches { .. }
+            | Notice::Ejected { .. }
             | Notice::RtLimit { .. }
             | Notice::WrongClock { .. } => None,
         }
@@ -171,6 +178,12 @@ impl fmt::Display for Notice {
                 f,
                 "context switches cannot be read (perf_event_open: {error}): other threads on the pools' \
                  processors are named by samples of /proc; it takes CAP_PERFMON, or root"
+            ),
+            Notice::Ejected { reason } => write!(
+                f,
+                "the kernel ended the run's scheduler ({reason}): units had no budgets for up to {} ms, then \
+                 the freezer took over",
+                TAKEN_OVER_WITHIN.as_ns() / 1_000_000
             ),
             Notice::RtLimit { runtime_us } => write!(
                 f,

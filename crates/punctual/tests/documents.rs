@@ -96,7 +96,10 @@ const DIRECTION: [(&str, &[&str]); 29] = [
         "punctual-vm",
         &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest", "punctual-linux"],
     ),
-    ("punctual-enforce", &["punctual-sched", "punctual-model", "punctual-linux", "punctual-doctor"]),
+    (
+        "punctual-enforce",
+        &["punctual-sched", "punctual-model", "punctual-linux", "punctual-doctor", "punctual-scx"],
+    ),
     (
         "punctual-run",
         &[
@@ -124,6 +127,7 @@ const DIRECTION: [(&str, &[&str]); 29] = [
             "punctual-xen",
         ],
     ),
+    ("punctual-scx", &[]),
     ("punctual-hold", &["punctual-sched", "punctual-model", "punctual-linux", "punctual-enforce"]),
     (
         "punctual-service",

@@ -88,7 +88,7 @@ impl Driver {
             if unit.order_before == Order::Parked {
                 // It could not run, which says nothing about whether it will.
                 unit.looks_idle = 0;
-                if self.sleep_matters {
+                if self.sleep_matters && !self.settings.kernel_tells {
                     next = next.min(now + self.settings.lateness_max);
                 }
             }
@@ -139,6 +139,10 @@ impl Driver {
     /// (extratime), its urgency changes then.
     fn exhaustion_look(&self, now: Instant, account: &Account, looks_idle: u32, beside: u64) -> Instant {
         let Some(left) = account.left.map(|left| left / beside) else { return Instant::NEVER };
+        // What idles away the kernel does not charge.
+        if self.settings.kernel_tells && !self.idles_away {
+            return Instant::NEVER;
+        }
         let gap = match looks_idle {
             0 => left,
             looks => {

@@ -52,8 +52,9 @@ impl Driver {
                 charge = ran.max(idle);
                 unit.counts.idled_away += charge.saturating_sub(ran);
             }
-            // A parked unit cannot show whether it has work: it counts as having some until it may run.
-            let could_run = unit.order != Order::Parked;
+            // A parked unit cannot show whether it has work, unless the kernel tells: it counts as having
+            // some until it may run.
+            let could_run = unit.order != Order::Parked || self.settings.kernel_tells;
             let has_work = !could_run || has_work.unwrap_or(unit.is_awake || !ran.is_zero());
             if !charge.is_zero() || has_work != unit.is_awake {
                 let rank = match unit.order {

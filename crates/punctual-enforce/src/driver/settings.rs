@@ -13,6 +13,9 @@ pub struct Settings {
     pub late_overrun: LateOverrun,
     /// Is the number of a unit that was removed used again?
     pub reuses_numbers: bool,
+    /// Does the kernel itself end budgets, and know which units have work, parked ones too? Then it reports
+    /// both when they happen, and no look comes for them alone.
+    pub kernel_tells: bool,
 }
 
 /// What happens to the part of an overrun that arose because a look came later than it was due.
@@ -34,6 +37,7 @@ impl Default for Settings {
             lateness_max: Duration::from_us(500),
             late_overrun: LateOverrun::Owed,
             reuses_numbers: false,
+            kernel_tells: false,
         }
     }
 }

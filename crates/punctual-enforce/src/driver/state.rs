@@ -131,6 +131,11 @@ impl Driver {
         self.settings
     }
 
+    /// The kernel reports nothing any more: looks notice the ends of budgets.
+    pub fn look_for_all(&mut self) {
+        self.settings.kernel_tells = false;
+    }
+
     /// Does one enforcer decide for all processors of the pool?
     pub fn shared_queue(&self) -> bool {
         self.shared_queue

@@ -10,6 +10,8 @@
 mod account;
 mod delivery;
 mod history;
+mod kernel;
+mod kernel_looks;
 mod mover;
 mod observer;
 mod occupants;
@@ -19,7 +21,7 @@ mod shared;
 mod watchdog;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +42,7 @@ use shared::Shared;
 
 pub use delivery::Deliveries;
 pub use history::{Entry, History};
+pub use kernel::{Decided, Kernel};
 pub use observer::{Foreign, Helper, Observations, Observed, Sample, Serving, ServingThread};
 pub use occupants::{Occupant, Occupants};
 pub use pool::Command;
@@ -92,12 +95,18 @@ pub struct Finished {
 }
 
 impl Enforcement {
-    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). If
-    /// context switches are `observed` and the kernel does not permit it, a notice reports that.
+    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). With
+    /// a scheduler in the `kernel` they stay on the processors of the calling thread. If context switches
+    /// are `observed` and the kernel does not permit it, a notice reports that.
     ///
     /// # Errors
     /// No thread can be started, or it may not be real-time.
-    pub fn start(driver: Driver, processors: &[usize], observed: Observed) -> io::Result<Enforcement> {
+    pub fn start(
+        driver: Driver,
+        processors: &[usize],
+        observed: Observed,
+        kernel: Option<Kernel>,
+    ) -> io::Result<Enforcement> {
         let (commands, commands_out) = channel();
         let (notices_in, notices) = channel();
         let switches = observed.switches.then(|| Reader::open(processors)).and_then(|opened| {
@@ -106,7 +115,8 @@ impl Enforcement {
         });
         let shared = Arc::new(Shared::new(processors.len())?);
         let placement = Placement::new(shared.clone(), commands.clone(), notices_in.clone())?;
-        let pool = Pool::new(driver, processors, commands_out, notices_in, shared.clone());
+        let events = kernel.as_ref().map(Kernel::events).transpose()?;
+        let pool = Pool::new(driver, processors, commands_out, notices_in, shared.clone(), kernel);
         let mut enforcement = Enforcement {
             pool: Arc::new(Mutex::new(pool)),
             commands,
@@ -117,7 +127,7 @@ impl Enforcement {
             watchdog: None,
             observer: None,
         };
-        enforcement.start_enforcers(processors)?;
+        enforcement.start_enforcers(processors, events)?;
         let shared = enforcement.shared.clone();
         let work = move || watchdog::watch(&shared, placement);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
@@ -128,16 +138,20 @@ impl Enforcement {
     }
 
     /// Starts a thread for each processor and waits until all are real-time.
-    fn start_enforcers(&mut self, processors: &[usize]) -> io::Result<()> {
+    fn start_enforcers(&mut self, processors: &[usize], events: Option<OwnedFd>) -> io::Result<()> {
+        let events = Arc::new(events);
         let (ready, readiness) = channel();
         for (index, &processor) in processors.iter().enumerate() {
             let (pool, shared) = (self.pool.clone(), self.shared.clone());
-            let ready = ready.clone();
+            let (ready, events) = (ready.clone(), events.clone());
             let work = move || {
-                let prepared = prepare(processor);
+                let prepared = match *events {
+                    Some(_) => sched::set_attributes(0, &Attributes::fifo(ENFORCER)),
+                    None => prepare(processor),
+                };
                 let failed = prepared.is_err();
                 let _ = ready.send(prepared);
-                if failed { Ok(()) } else { enforce(index, &pool, &shared) }
+                if failed { Ok(()) } else { enforce(index, processor, &pool, &shared, (*events).as_ref()) }
             };
             let name = format!("{}{processor}", shared::NAME);
             self.enforcers.push(std::thread::Builder::new().name(name).spawn(work)?);
@@ -254,10 +268,18 @@ fn time_to_sleep(now: Instant, next: Instant, took: Duration) -> Duration {
 }
 
 /// What an enforcer does: looks and sleeps in turn until the pool stops.
-fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> {
+///
+/// `events`: a descriptor that is readable when the scheduler in the kernel has something to tell. Where the
+/// kernel ends that scheduler, the enforcer goes to its `processor`.
+fn enforce(
+    index: usize,
+    processor: usize,
+    pool: &Mutex<Pool>,
+    shared: &Shared,
+    mut events: Option<&OwnedFd>,
+) -> io::Result<()> {
     let cpu = CpuId(index as u32);
     let fd = shared.wake[index].as_fd();
-    let mut drain = [0u8; 8];
     let mut account = Account::open();
     let mut used_ns = sched::usage().ran_ns;
     shared.threads[index].store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
@@ -266,7 +288,12 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
             let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
             shared.look_began_ns[index].store(now().as_ns(), Ordering::Relaxed);
             pool.run_commands();
-            pool.look(cpu, &mut account)
+            let next = pool.look(cpu, &mut account);
+            if events.is_some() && pool.kernel.is_none() {
+                prepare(processor)?;
+                events = None;
+            }
+            next
         };
         shared.look_began_ns[index].store(0, Ordering::Relaxed);
         if shared.has_lost_priority[index].swap(false, Ordering::Relaxed) {
@@ -277,22 +304,31 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
         shared.cost_ns[index].store(usage.ran_ns, Ordering::Relaxed);
         let took = Duration::from_ns(usage.ran_ns - std::mem::replace(&mut used_ns, usage.ran_ns));
         let sleep = time_to_sleep(now(), next, took);
-        let timeout = rustix::time::Timespec {
-            tv_sec: (sleep.as_ns() / 1_000_000_000) as i64,
-            tv_nsec: (sleep.as_ns() % 1_000_000_000) as i64,
-        };
-        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => {
-                let _ = rustix::io::read(fd, &mut drain);
-            }
-            Err(e) => return Err(e.into()),
-        }
+        wait(fd, events, sleep)?;
         account.woke(now().since(next), usage.sleeps);
     }
     shared.has_ended[index].store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Sleeps until somebody wakes the enforcer, the kernel tells something, or the time is over.
+fn wait(wake: BorrowedFd<'_>, events: Option<&OwnedFd>, sleep: Duration) -> io::Result<()> {
+    let timeout = rustix::time::Timespec {
+        tv_sec: (sleep.as_ns() / 1_000_000_000) as i64,
+        tv_nsec: (sleep.as_ns() % 1_000_000_000) as i64,
+    };
+    let descriptors = [Some(wake), events.map(AsFd::as_fd)];
+    let readable = |fd| rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN);
+    let mut fds: Vec<_> = descriptors.into_iter().flatten().map(readable).collect();
+    match rustix::event::poll(&mut fds, Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) => {
+            // Empty where the kernel has told something; the look takes that.
+            let _ = rustix::io::read(wake, &mut [0u8; 8]);
+            Ok(())
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 #[cfg(test)]

@@ -23,9 +23,11 @@ use super::pool::Command;
 use super::shared::{Shared, UnitMembers};
 use crate::journal::Identity;
 use crate::notice::Notice;
-use crate::unit::{DEVIATIONS_MAX, DEVIATIONS_WITHIN, Deviation, Error, HIGHEST, LOWEST, UnitThreads};
-use punctual_linux::os::cgroup;
+use crate::unit::{
+    DEVIATIONS_MAX, DEVIATIONS_WITHIN, Deviation, Error, HIGHEST, LOWEST, UnitCounters, UnitThreads,
+};
 use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::{cgroup, proc};
 
 /// How often all units are checked.
 const INTERVAL: StdDuration = StdDuration::from_millis(50);
@@ -267,6 +269,8 @@ impl Watched {
         }
         let inside = self.inside.as_deref()?;
         let own = match self.unit.kind() {
+            // The kernel charges whatever is in its group.
+            _ if self.is_in_kernel() => inside,
             UnitThreads::Thread(thread) => {
                 // What it started shares its group and priority, and only its own time is charged.
                 let others = inside.iter().copied().filter(|tid| *tid != thread.id);
@@ -275,6 +279,9 @@ impl Watched {
             }
             UnitThreads::ProcessTree(_) => inside,
         };
+        if self.lets_killed_ones_die(own) {
+            return None;
+        }
         match place(own, &self.unit.processors) {
             // At first, threads that were started while the unit was confined have the affinity of before.
             Ok(true) if self.before.is_some() => Some(Finding::Deviated(Deviation::Affinity)),
@@ -292,8 +299,10 @@ impl Watched {
         let first = self.unit.kind().identity().id;
         let deviates = |tid: &i32| {
             let Ok(now) = sched::attributes(*tid) else { return false };
-            // What a process starts inherits a class that may be an earlier one by now.
-            let is_inherited = *tid != first && (!is_real_time(&now) || is_of_unit(&now));
+            // What a process starts inherits a class that may be an earlier one by now. Beside units in the
+            // kernel a fair thread would come first.
+            let may_differ = *tid != first && class.policy != sched::EXT;
+            let is_inherited = may_differ && (!is_real_time(&now) || is_of_unit(&now));
             !now.is_same_class(&class) && !is_inherited
         };
         let deviating: Vec<i32> = own.iter().copied().filter(deviates).collect();
@@ -305,6 +314,26 @@ impl Watched {
         }
         deviating.into_iter().for_each(lower);
         Some(Finding::Deviated(Deviation::Class))
+    }
+
+    /// Has the scheduler in the kernel its threads?
+    fn is_in_kernel(&self) -> bool {
+        self.unit.counters.given.read().class().is_some_and(|class| class.policy == sched::EXT)
+    }
+
+    /// A unit that the kernel parks does not come to die of SIGKILL before it has budget, unlike one in the
+    /// freezer. Its threads go to the fair class, and end; returns whether there are such.
+    fn lets_killed_ones_die(&self, threads: &[i32]) -> bool {
+        if !self.is_in_kernel() || self.unit.counters.order.load(Ordering::Relaxed) != UnitCounters::PARKED {
+            return false;
+        }
+        let mut are_there = false;
+        for &tid in threads.iter().filter(|tid| proc::is_killed(**tid)) {
+            are_there = true;
+            // One that has ended needs nothing.
+            let _ = sched::set_attributes(tid, &Attributes::other());
+        }
+        are_there
     }
 
     /// Puts all its threads into the fair class, those outside its group too.

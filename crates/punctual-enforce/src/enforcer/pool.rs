@@ -9,6 +9,7 @@ use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
 use super::account::Account;
 use super::history::{Entry, Writer, short};
+use super::kernel::Kernel;
 use super::shared::Shared;
 use crate::clock::now;
 use crate::driver::{Driver, Judgement, Observation, Order, subtract_stolen};
@@ -51,15 +52,17 @@ pub enum Command {
 pub(super) struct Pool {
     pub driver: Driver,
     pub units: Vec<Option<LiveUnit>>,
-    observed: Vec<(usize, Observation)>,
+    /// The scheduler in the kernel that has the units, if one has.
+    pub(super) kernel: Option<Kernel>,
+    pub(super) observed: Vec<(usize, Observation)>,
     /// By run queue, the units that may run since its last look: rank and number.
     ranked: Vec<Vec<(u16, usize)>>,
     /// By unit: must it be read at the next look, whatever the others ran?
-    must_read: Vec<bool>,
+    pub(super) must_read: Vec<bool>,
     /// By processor.
-    last_look: Vec<Instant>,
+    pub(super) last_look: Vec<Instant>,
     /// By processor: when its next look is due.
-    due: Vec<Instant>,
+    pub(super) due: Vec<Instant>,
     /// By unit: the order in the history.
     written: Vec<Option<(Order, bool)>>,
     pub history: Writer,
@@ -78,10 +81,12 @@ impl Pool {
         commands: Receiver<Command>,
         notices: Sender<Notice>,
         shared: Arc<Shared>,
+        kernel: Option<Kernel>,
     ) -> Pool {
         Pool {
             driver,
             units: Vec::new(),
+            kernel,
             observed: Vec::with_capacity(64),
             ranked: processors.iter().map(|_| Vec::with_capacity(64)).collect(),
             must_read: Vec::new(),
@@ -145,7 +150,7 @@ impl Pool {
         }
     }
 
-    fn notify(&self, notice: Notice) {
+    pub(super) fn notify(&self, notice: Notice) {
         // Fails only when the run does not read notices any more.
         let _ = self.notices.send(notice);
     }
@@ -172,7 +177,11 @@ impl Pool {
         let home = self.driver.home(number).index();
         let processors =
             if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
-        let confined = unit.confine(processors);
+        // The kernel has no trouble with many threads.
+        let confined = match self.kernel {
+            Some(_) => unit.set_affinity(processors),
+            None => unit.confine(processors),
+        };
         unit.begin_account();
         // The others keep their numbers, whichever one the driver gives.
         let count = self.units.len().max(number + 1);
@@ -186,7 +195,7 @@ impl Pool {
         self.shared.add_unit(&unit, number, params, processors);
         let name = unit.name.clone();
         self.units[number] = Some(unit);
-        if let Err(error) = confined {
+        if let Err(error) = confined.and_then(|()| self.add_to_kernel(number)) {
             self.lose(number, name, error);
         }
     }
@@ -194,6 +203,9 @@ impl Pool {
     /// Ends the enforcement of a unit, which is thawed; `order` is what its counters say from now on.
     fn release(&mut self, number: usize, order: u64) {
         self.driver.remove(now(), number);
+        if let Some(kernel) = &mut self.kernel {
+            kernel.remove(number);
+        }
         if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
             self.shared.remove_unit(&unit.name);
             // A failure means that it is gone; any other failure is reported when the journal is undone.
@@ -203,7 +215,7 @@ impl Pool {
     }
 
     /// Ends the enforcement of a unit because of an error; that of a crowd until it has fewer threads.
-    fn lose(&mut self, number: usize, unit: String, error: unit::Error) {
+    pub(super) fn lose(&mut self, number: usize, unit: String, error: unit::Error) {
         if let (unit::Error::Crowd, Some(crowd)) = (&error, self.units[number].as_mut()) {
             match crowd.set_aside() {
                 Ok(()) => {
@@ -222,6 +234,9 @@ impl Pool {
     /// Returns when the next look is due. `account` is that of the calling enforcer.
     pub(super) fn look(&mut self, cpu: CpuId, account: &mut Account) -> Instant {
         let at = now();
+        if self.kernel.is_some() {
+            return self.look_at_kernel(cpu, at, account).unwrap_or(at);
+        }
         let due = self.due[cpu.index()].min(at);
         let elapsed = at.since(std::mem::replace(&mut self.last_look[cpu.index()], at));
         let queue = if self.driver.shared_queue() { CpuId(0) } else { cpu };
@@ -269,7 +284,14 @@ impl Pool {
     }
 
     /// Writes a look and the orders that it changed.
-    fn write_history(&mut self, cpu: CpuId, queue: CpuId, due: Instant, at: Instant, end: Instant) {
+    pub(super) fn write_history(
+        &mut self,
+        cpu: CpuId,
+        queue: CpuId,
+        due: Instant,
+        at: Instant,
+        end: Instant,
+    ) {
         self.history.look(cpu.0 as u16, due, at, end);
         for number in 0..self.units.len() {
             if self.units[number].is_none() || !self.is_in(queue, number) {
@@ -383,7 +405,7 @@ impl Pool {
     /// freezer may not be used. False when the unit was lost.
     fn park(&mut self, number: usize) -> bool {
         let Some(unit) = self.units[number].as_mut() else { return true };
-        if self.driver.order(number) != Order::Parked {
+        if self.driver.order(number) != Order::Parked || self.kernel.is_some() {
             return true;
         }
         let parked = if self.pauses == 0 { unit.park() } else { unit.park_by_priority() };
@@ -406,7 +428,7 @@ impl Pool {
         })
     }
 
-    fn publish(&mut self, number: usize, order: Order) {
+    pub(super) fn publish(&mut self, number: usize, order: Order) {
         let Some(unit) = self.units[number].as_ref() else { return };
         let counters = &unit.counters;
         if order == Order::Parked && counters.order.load(Ordering::Relaxed) != UnitCounters::PARKED {

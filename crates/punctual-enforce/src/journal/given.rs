@@ -119,7 +119,7 @@ impl Given {
     /// Any real-time priority of a unit, for a journal of which a part cannot be read.
     pub(super) fn add_all_priorities(&mut self) {
         self.attributes.extend((LOWEST..=HIGHEST).map(Attributes::fifo));
-        self.attributes.extend([Attributes::idle(), Attributes::other()]);
+        self.attributes.extend([Attributes::idle(), Attributes::other(), Attributes::ext()]);
     }
 
     /// Does the run give threads this class, or create them in it by what it gives to their creators?

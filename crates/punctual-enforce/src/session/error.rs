@@ -24,6 +24,9 @@ pub enum Error {
         /// What it says.
         source: OptionError,
     },
+    /// The scheduler is not in the kernel.
+    #[error("`sched-ext`: {0}")]
+    NoScheduler(#[from] punctual_scx::Error),
     /// Something belongs to another run.
     #[error(transparent)]
     Claim(#[from] ClaimError),

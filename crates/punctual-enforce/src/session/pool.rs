@@ -11,10 +11,10 @@ use super::error::Error;
 use super::linux::LinuxScheduler;
 use super::report::{PoolReport, UnitReport};
 use super::setup::Setup;
-use crate::backend::Chosen;
+use crate::backend::{Backend, Chosen};
 use crate::blame::PoolObservations;
 use crate::driver::{Driver, Evidence, Settings};
-use crate::enforcer::{Command, Enforcement, Finished, STUCK};
+use crate::enforcer::{Command, Enforcement, Finished, Kernel, STUCK};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitThreads, priority_of};
 use punctual_linux::os::sched::{self, Attributes};
@@ -53,12 +53,17 @@ impl Pool {
         setup: &Setup,
     ) -> Result<Pool, Error> {
         let observed = setup.observed.clone();
-        let settings = Settings { reuses_numbers: observed.keeps_nothing, ..setup.driver };
+        let kernel_tells = setup.enforced_by.backend == Backend::SchedExt;
+        let settings = Settings { reuses_numbers: observed.keeps_nothing, kernel_tells, ..setup.driver };
         let units = match scheduler {
             PoolScheduler::Policy(choice) => {
                 let driver = driver(choice, processors.len(), settings)?;
+                let kernel = match setup.enforced_by.backend {
+                    Backend::Freezer => None,
+                    Backend::SchedExt => Some(Kernel::load(processors, driver.needs_work())?),
+                };
                 let enforcement =
-                    Enforcement::start(driver, processors, observed).map_err(Error::NoEnforcers)?;
+                    Enforcement::start(driver, processors, observed, kernel).map_err(Error::NoEnforcers)?;
                 Units::Enforced(Box::new(enforcement))
             }
             PoolScheduler::Linux(scheduler) => Units::Linux { scheduler: *scheduler, units: Vec::new() },
@@ -109,7 +114,10 @@ impl Pool {
         let attributes = match &self.units {
             Units::Enforced(_) => {
                 let lowest = priority_of(u16::try_from(before).unwrap_or(u16::MAX));
-                vec![Attributes::fifo(lowest), Attributes::idle(), Attributes::other()]
+                let mut given = vec![Attributes::fifo(lowest), Attributes::idle(), Attributes::other()];
+                // The freezer takes over where the kernel ends the scheduler.
+                given.extend((self.enforced_by.backend == Backend::SchedExt).then_some(Attributes::ext()));
+                given
             }
             Units::Linux { scheduler, .. } => scheduler.attributes(params).into_iter().collect(),
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::error::Error;
 use crate::journal::{Change, Identity, Journal};
-use punctual_linux::os::cgroup;
+use punctual_linux::os::{cgroup, sched};
 
 /// How long a program may take to get into its group; one that takes longer is moved when it becomes a unit.
 const LAUNCH_WAIT_MAX: Duration = Duration::from_millis(500);
@@ -66,6 +66,8 @@ impl Processes {
     pub(super) fn kill(&self) {
         for process in &self.started {
             if let (true, Some(pid)) = (process.is_alive(), rustix::process::Pid::from_raw(process.id)) {
+                // A unit that the scheduler in the kernel parks would end only with its next budget.
+                sched::demote_process(process.id);
                 // Fails only for a process that has ended since.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }

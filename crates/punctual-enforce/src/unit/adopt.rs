@@ -88,6 +88,13 @@ impl LiveUnit {
         let _ = self.read_account();
     }
 
+    /// Reads its clock again, after the kernel has charged it: nothing that it ran is counted twice.
+    pub fn resume_account(&mut self) {
+        let ran = self.cpu_time();
+        self.begin_account();
+        self.first = self.last.saturating_sub(ran);
+    }
+
     fn read_account(&mut self) -> io::Result<()> {
         let account = self.clock.read()?;
         (self.last, self.first) = (account.ran, account.ran);

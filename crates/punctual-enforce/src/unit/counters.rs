@@ -90,6 +90,8 @@ pub struct ClassReading(u64);
 impl GivenClass {
     /// The code of `SCHED_IDLE`; a real-time priority is its own code, and 0 means that nothing is known.
     const IDLE: u64 = 100;
+    /// The code of `SCHED_EXT`.
+    const EXT: u64 = 101;
 
     /// The threads get, or may get meanwhile, another class.
     pub fn forget(&self) {
@@ -100,6 +102,11 @@ impl GivenClass {
     pub fn set_fifo(&self, priority: u32) {
         debug_assert!((1..Self::IDLE).contains(&u64::from(priority)), "no real-time priority: {priority}");
         self.set(u64::from(priority));
+    }
+
+    /// Every thread has `SCHED_EXT` now.
+    pub fn set_ext(&self) {
+        self.set(Self::EXT);
     }
 
     /// Every thread has `SCHED_IDLE` now.
@@ -125,6 +132,7 @@ impl ClassReading {
         match self.0 & 0xff {
             0 => None,
             GivenClass::IDLE => Some(Attributes::idle()),
+            GivenClass::EXT => Some(Attributes::ext()),
             priority => Some(Attributes::fifo(priority as u32)),
         }
     }

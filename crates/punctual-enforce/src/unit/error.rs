@@ -57,6 +57,9 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// The scheduler in the kernel does not take it.
+    #[error("the scheduler in the kernel does not take it: {0}")]
+    Kernel(#[source] io::Error),
     /// SCHED_DEADLINE needs both.
     #[error("it has no budget and period")]
     NoBudget,

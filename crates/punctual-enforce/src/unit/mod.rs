@@ -17,7 +17,7 @@ use crate::driver::Observation;
 use crate::journal::Identity;
 use clock::Clock;
 use punctual_linux::os::cgroup::Group;
-use punctual_linux::os::proc::SchedStat;
+use punctual_linux::os::proc::{self, SchedStat};
 use punctual_linux::os::sched::{self, Attributes};
 
 pub(crate) use adopt::{join, tree};
@@ -77,6 +77,8 @@ pub struct LiveUnit {
     /// How long it has been a crowd since its threads were counted; `None` when it is none.
     crowd: Option<Duration>,
     priority: Option<u32>,
+    /// Has a scheduler in the kernel its threads?
+    is_ext: bool,
     /// Reads that failed in a row, though the thread is there.
     failures: u32,
     /// What other threads may read.
@@ -85,6 +87,9 @@ pub struct LiveUnit {
 
 /// How often the threads of a crowd are counted again.
 const CROWD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the threads of a unit are listed until none is new.
+const LISTINGS_MAX: usize = 20;
 
 /// How many reads of a unit's clock may fail in a row before the unit is given up.
 const FAILURES_MAX: u32 = 100;
@@ -105,6 +110,7 @@ impl LiveUnit {
             is_idle: false,
             crowd: None,
             priority: None,
+            is_ext: false,
             failures: 0,
             counters: Arc::default(),
         }
@@ -253,6 +259,7 @@ impl LiveUnit {
     pub fn forget_priority(&mut self) {
         self.counters.given.forget();
         self.priority = None;
+        self.is_ext = false;
         self.is_idle = self.is_crowd();
     }
 
@@ -296,8 +303,50 @@ impl LiveUnit {
             }
         }
         self.priority = None;
+        self.is_ext = false;
         self.is_idle = false;
         released.and(self.thaw())
+    }
+
+    /// Gives its threads to the scheduler in the kernel, as far as that is not the case. One that is
+    /// displaced stays as it is.
+    ///
+    /// # Errors
+    /// Its threads are gone, or may not be changed.
+    pub fn hand_to_kernel(&mut self) -> Result<(), Error> {
+        if self.is_ext || self.counters.is_displaced.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.counters.given.forget();
+        let ext = Attributes::ext();
+        // A thread may start others until it was set itself.
+        for _ in 0..LISTINGS_MAX {
+            let mut was_set = false;
+            for tid in self.group.threads().map_err(Error::of("its threads cannot be listed"))? {
+                if sched::attributes(tid).is_ok_and(|now| now.policy != ext.policy) {
+                    was_set = true;
+                    each_of(&[tid], ATTRIBUTES, |tid| sched::set_attributes(tid, &ext))?;
+                }
+            }
+            if !was_set {
+                break;
+            }
+        }
+        self.counters.given.set_ext();
+        self.is_ext = true;
+        Ok(())
+    }
+
+    /// It ran so long since the last look, as the scheduler in the kernel says.
+    pub fn add_ran(&mut self, ran: Duration) {
+        self.last += ran;
+        self.since = SchedStat { ran, ..SchedStat::default() };
+        self.counters.cpu_time_ns.store(self.cpu_time().as_ns(), Ordering::Relaxed);
+    }
+
+    /// Have its threads ended?
+    pub fn has_ended(&self) -> bool {
+        self.clock.has_ended() || self.clock.read().is_err_and(|error| proc::is_gone(&error))
     }
 
     fn thaw(&mut self) -> Result<(), Error> {
@@ -354,11 +403,13 @@ impl LiveUnit {
     }
 }
 
-/// Puts a thread that has the priority of some rank into the fair class, with the nice value that it has
+/// Puts a thread that has the priority of some rank, or SCHED_EXT, into the fair class, with the nice value
+/// that it has
 /// beneath.
 fn lower(tid: i32) -> io::Result<()> {
     let now = sched::attributes(tid)?;
-    if now.policy != sched::FIFO || !(LOWEST..=HIGHEST).contains(&now.priority) {
+    let is_ranked = now.policy == sched::FIFO && (LOWEST..=HIGHEST).contains(&now.priority);
+    if !is_ranked && now.policy != sched::EXT {
         return Ok(());
     }
     sched::set_attributes(tid, &Attributes { nice: now.nice, ..Attributes::other() })

@@ -116,6 +116,19 @@ pub fn is_kernel_thread(tid: i32) -> bool {
     line.ok().and_then(|line| parse_is_kernel_thread(&line)).unwrap_or(false)
 }
 
+/// Has SIGKILL been sent to the thread, which has not come to die yet? False for one that is gone.
+pub fn is_killed(tid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{tid}/status")).is_ok_and(|status| parse_is_killed(&status))
+}
+
+/// Is SIGKILL pending? The kernel adds it to each thread of a process that is killed (`complete_signal` in
+/// `kernel/signal.c`).
+fn parse_is_killed(status: &str) -> bool {
+    const KILL: u64 = 1 << (libc::SIGKILL - 1);
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & KILL != 0)
+}
+
 /// The thread's name (at most 15 bytes).
 ///
 /// # Errors
@@ -256,6 +269,15 @@ pub fn parse_state(text: &str) -> Option<char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_with_a_pending_sigkill_is_killed() {
+        let status =
+            |bits: &str| format!("Name:\tx\nSigQ:\t0/7\nSigPnd:\t{bits}\nShdPnd:\t0000000000000100\n");
+        assert!(parse_is_killed(&status("0000000000000100")));
+        assert!(!parse_is_killed(&status("0000000000004000")));
+        assert!(!is_killed(std::process::id() as i32));
+    }
 
     #[test]
     fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use punctual_enforce::backend::Backend;
 use punctual_enforce::journal::Restored;
 use punctual_enforce::session::Report;
 use punctual_linux::preflight;
@@ -29,7 +30,9 @@ pub(crate) fn evidence(report: &Report) -> String {
         let cost: u64 = pool.cost.iter().map(|cost| cost.as_ns()).sum();
         let share = fmt_share(cost, report.elapsed.as_ns() * pool.cost.len() as u64);
         let looks = fmt_count(pool.evidence.looks);
-        let _ = writeln!(out, "  enforcer          {share} of the processor, {looks} looks");
+        let is_in_kernel = pool.enforced_by.as_ref().is_some_and(|by| by.backend == Backend::SchedExt);
+        let whose = if is_in_kernel { "a processor of the host" } else { "the processor" };
+        let _ = writeln!(out, "  enforcer          {share} of {whose}, {looks} looks");
         let _ = writeln!(out, "  budget overrun    {}", distribution(&pool.evidence.overrun));
         let _ = writeln!(out, "  replenished late  {}", distribution(&pool.evidence.replenishment_lateness));
         let _ = writeln!(out, "  looks late        {}", distribution(&pool.evidence.look_lateness));
