@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use punctual_sched::{Duration, Instant};
+use punctual_sched::{Account, Duration, Instant};
 use punctual_scx::{Loaded, Mechanism, State, Table, UNITS_MAX};
 
 use crate::clock::now;
@@ -37,6 +37,11 @@ pub struct Kernel {
 pub struct Decided {
     table: Table,
     seen_ns: [u64; UNITS_MAX],
+}
+
+/// How long a unit with this account may run until its policy must know; `None` without end.
+pub fn limit(account: Account) -> Option<Duration> {
+    account.left.filter(|left| !(account.may_overrun && left.is_zero()))
 }
 
 impl Default for Decided {

@@ -5,6 +5,7 @@ use punctual_scx::{Ejected, Mechanism, State, UNITS_MAX};
 
 use super::account::Account;
 use super::history::{Entry, short};
+use super::kernel::limit;
 use super::pool::{Pool, SLEEP_MAX};
 use crate::clock::now;
 use crate::driver::Judgement;
@@ -92,11 +93,8 @@ impl Pool {
         }
         let driver = &self.driver;
         let units = self.units.iter().enumerate().filter(|(_, unit)| unit.is_some());
-        let orders = units.map(|(number, _)| {
-            let account = driver.account(number).unwrap_or_default();
-            let left = if account.may_overrun { None } else { account.left };
-            (number, driver.order(number), left)
-        });
+        let orders =
+            units.map(|(number, _)| (number, driver.order(number), driver.account(number).and_then(limit)));
         let Some(kernel) = &mut self.kernel else { return true };
         if let Some(table) = kernel.decided.table(state, orders) {
             // A kernel that does not take it has ended the scheduler, which the next look finds.

@@ -42,7 +42,7 @@ use shared::Shared;
 
 pub use delivery::Deliveries;
 pub use history::{Entry, History};
-pub use kernel::{Decided, Kernel};
+pub use kernel::{Decided, Kernel, limit};
 pub use observer::{Foreign, Helper, Observations, Observed, Sample, Serving, ServingThread};
 pub use occupants::{Occupant, Occupants};
 pub use pool::Command;

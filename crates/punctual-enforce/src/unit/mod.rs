@@ -404,8 +404,7 @@ impl LiveUnit {
 }
 
 /// Puts a thread that has the priority of some rank, or SCHED_EXT, into the fair class, with the nice value
-/// that it has
-/// beneath.
+/// that it has beneath.
 fn lower(tid: i32) -> io::Result<()> {
     let now = sched::attributes(tid)?;
     let is_ranked = now.policy == sched::FIFO && (LOWEST..=HIGHEST).contains(&now.priority);
