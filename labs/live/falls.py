@@ -5,8 +5,8 @@ usage: falls.py PROGRAM kills|ejections|stalls TIMES
 Attaches PROGRAM to a process that works, with `--enforce sched-ext`, and then
   kills      kills the run (SIGKILL): the thread is in the fair class once the kernel has noticed, and the
              guardian gives its class back
-  ejections  lets the kernel end the scheduler (SysRq-S): the freezer takes over, and the run goes on to its
-             end, which puts everything back
+  ejections  lets the kernel end the scheduler (SysRq-S): the freezer takes over, and the run goes on until
+             it ends, which puts everything back
   stalls     stops the run for longer than the kernel's watchdog waits (30 s), which ends the scheduler; the
              freezer takes over when the run goes on
 Prints how long each took. Fails if one does not happen, or took longer than docs/live.md says.
