@@ -12,6 +12,8 @@ help:
 
 need-rust = scripts/set-up.sh cc=build-essential; command -v cc >/dev/null || exit 1; \
 	command -v cargo >/dev/null || { echo "Rust is missing; install it with: curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; exit 1; }
+# All features: the scheduler for the kernel (crates/punctual-scx) and its loader.
+need-scx = scripts/set-up.sh clang=clang /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev
 need-qemu = scripts/set-up.sh python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio busybox=busybox-static
 
 demo:
@@ -20,10 +22,12 @@ demo:
 
 check:
 	@$(need-rust)
+	@$(need-scx)
 	@scripts/check.sh
 
 test:
 	@$(need-rust)
+	@$(need-scx)
 	@scripts/set-up.sh c++=build-essential python3=python3-venv npm=npm chromium=chromium \
 		qemu-system-x86_64=qemu-system-x86
 	@scripts/test.sh
@@ -34,6 +38,7 @@ package:
 
 site:
 	@$(need-rust)
+	@$(need-scx)
 	@scripts/set-up.sh python3=python3-venv
 	@scripts/site.sh
 

@@ -60,7 +60,7 @@ fn tutorials_show_their_host_files_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 29] = [
+const DIRECTION: [(&str, &[&str]); 30] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),

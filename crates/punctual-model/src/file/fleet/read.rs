@@ -517,7 +517,8 @@ fn complete(
     }
     let KindDraft { section, processors, overheads, enforce, pools, memory_mib, nodes, is_pinned, .. } = kind;
     // Nothing is simulated, so seed and duration do not matter.
-    let host = Host { overheads, enforce, ..Host::empty(section.name, processors, 1, Duration::from_secs(10)) };
+    let host =
+        Host { overheads, enforce, ..Host::empty(section.name, processors, 1, Duration::from_secs(10)) };
     let template = build::complete(host, pools, domains, Vec::new(), errors)?;
     let name = section.name.to_owned();
     Some(HostKind { name, template, domains: of_vm, allowed, memory_mib, nodes, is_pinned })
