@@ -3,9 +3,9 @@
 //! This crate translates between Python and the libraries, and decides nothing: a host is parsed by
 //! [`punctual_model::file`], checked by [`punctual_check`], simulated by [`punctual_sim`], swept by
 //! [`punctual_sweep`], papers are reproduced by [`punctual_reproduce`], a fleet is placed by
-//! [`punctual_place`], and results are shown by [`punctual_report`], as on the command line. `python/punctual`
-//! has what needs no Rust: classes of errors, the writer of TOML, batches of grids, and stubs.
-//! `docs/python.md` is the manual.
+//! [`punctual_place`], and results are shown by [`punctual_report`], as on the command line.
+//! `python/punctual` has what needs no Rust: classes of errors, the writer of TOML, batches of grids, and
+//! stubs. `docs/python.md` is the manual.
 //!
 //! While Rust works, the interpreter is released, so threads run beside each other; signals are looked at
 //! several times a second (`signals.rs`). A panic becomes an exception of PyO3.

@@ -45,7 +45,7 @@ pub(crate) fn reproduce(
     let pool = pool.map_err(|error| error::punctual(py, &format!("cannot start threads: {error}")))?;
     let done = signals::beside(py, move || {
         let report = |what: &str, done: usize, total: usize| {
-            // What the caller's function raises ends nothing, and while Python ends there is nobody to notify.
+            // What the caller's function raises ends nothing. While Python ends there is nobody to notify.
             if let Some(progress) = &progress {
                 let _ = Python::try_attach(|py| progress.call1(py, (what, done, total)).map(drop));
             }
