@@ -23,7 +23,7 @@ def texts(notebook: Any) -> list[list[str]]:
 
 
 def test_there_are_notebooks() -> None:
-    assert len(NOTEBOOKS) >= 5
+    assert len(NOTEBOOKS) >= 6
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
