@@ -9,12 +9,13 @@ cd "$(dirname "$0")/.."
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-scripts/site.sh "$work" >&2
+# Beside its output Sphinx makes folders of its own.
+scripts/site.sh "$work/html" >&2
 
 wrong=0
 # expect FILE TEXT
 expect() {
-    grep -qF -- "$2" "$work/$1" || { echo "check-site: $1 lacks: $2" >&2; wrong=1; }
+    grep -qF -- "$2" "$work/html/$1" || { echo "check-site: $1 lacks: $2" >&2; wrong=1; }
 }
 for notebook in docs/notebooks/*.ipynb; do
     page="${notebook%.ipynb}.html"

@@ -1,4 +1,4 @@
-"""10,000 simulations by `punctual sweep`, by `punctual.run` and on Ray and Dask with two workers, alternating.
+"""10,000 simulations by `punctual sweep`, `punctual.run`, and on Ray and Dask with two workers, alternating.
 
 usage: PUNCTUAL=FILE measure.py ROUNDS   from the root of the repository; prints a line for each run"""
 

@@ -271,7 +271,7 @@ mod tests {
         assert!(more.finish_ns.expect("finished") <= less.start_ns.expect("started"), "{more:?} {less:?}");
     }
 
-    /// Where other programs have the processors, a hog may get nothing in a run as short as this one.
+    /// Where other programs have the processors, a bomb or a hog may get nothing in so short a run.
     #[test]
     fn a_fork_bomb_and_a_flood_end_with_the_run_and_hogs_take_what_is_left() {
         let has_rest = (0..10).any(|_| {
@@ -290,9 +290,8 @@ mod tests {
             ]);
             let executed_ns = |task: usize| executed.logs[task].executed_ns(1000);
             assert_eq!(executed_ns(0), 0);
-            assert!(executed_ns(1) > 0);
-            executed_ns(2) > 0
+            executed_ns(1) > 0 && executed_ns(2) > 0
         });
-        assert!(has_rest, "the hog never got what was left");
+        assert!(has_rest, "the bomb and the hog never got what was left");
     }
 }
