@@ -34,6 +34,8 @@ format() {
             echo schedcat
         elif grep -q '<system os_scheduler' "$1"; then
             echo carts
+        elif grep -q '<simulation[ >]' "$1"; then
+            echo simso
         fi
         ;;
     esac

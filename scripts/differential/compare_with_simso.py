@@ -3,7 +3,8 @@
 
 SimSo (Cheramy, Hladik, Deplanche, WATERS 2014) is an independent simulator of real-time multiprocessor
 scheduling, from PyPI. On random task sets, fixed-priority and EDF, on one and several processors, the
-finish time of every job must be the same to the nanosecond.
+finish time of every job must be the same to the nanosecond: from a host file, and from what `punctual import`
+makes of SimSo's own file.
 
     compare_with_simso.py PUNCTUAL [--sets N] [--seed N]     compare schedules; exit status 1 on a difference
     compare_with_simso.py PUNCTUAL --speed                   events per second of both on the same task set
@@ -46,7 +47,7 @@ def random_task_set(rng, processors):
     return sorted(tasks, key=lambda t: (t[2], t))
 
 
-def simso_finish_times(tasks, processors, policy, duration_ms, count_decisions=False):
+def simso_finish_times(tasks, processors, policy, duration_ms, count_decisions=False, save_as=None):
     """Finish time in ns by (task, job), and the number of scheduler invocations if asked for."""
     configuration = Configuration()
     configuration.duration = duration_ms * CYCLES_PER_MS
@@ -63,6 +64,9 @@ def simso_finish_times(tasks, processors, policy, duration_ms, count_decisions=F
     schedulers = {"fixed-priority": "FP", "edf": "EDF_mono" if processors == 1 else "EDF"}
     configuration.scheduler_info.clas = f"simso.schedulers.{schedulers[policy]}"
     configuration.check_all()
+    if save_as:
+        configuration.task_data_fields["priority"] = "int"
+        configuration.save(save_as)
     model = Model(configuration)
     decisions = [0]
     if count_decisions:
@@ -113,15 +117,38 @@ def punctual(program, directory, text, *arguments):
     return run.stdout, seconds
 
 
-def punctual_finish_times(program, directory, tasks, processors, policy, duration_ms):
+def imported(program, file):
+    """What Punctual makes of a file of SimSo."""
+    run = subprocess.run([program, "import", "--from", "simso", file], capture_output=True, text=True)
+    if run.returncode != 0 or run.stderr:
+        sys.exit(f"punctual import failed, or has notes where nothing is lost:\n{run.stderr}")
+    return run.stdout
+
+
+def punctual_finish_times(program, directory, text):
     path = os.path.join(directory, "jobs.csv")
-    punctual(program, directory, host_file(tasks, processors, policy, duration_ms), "--jobs", path)
+    punctual(program, directory, text, "--jobs", path)
     with open(path, newline="") as file:
         return {
             (int(row["task"].rpartition("/")[2][1:]), int(row["job"])): int(row["finish_ns"])
             for row in csv.DictReader(file)
             if row["finish_ns"]
         }
+
+
+def before(finished, duration_ms):
+    """SimSo leaves out what ends at the very last instant."""
+    return {job: at for job, at in finished.items() if at < duration_ms * CYCLES_PER_MS}
+
+
+def differ(ours, theirs, text):
+    """Prints the difference, and ends."""
+    differing = sorted(job for job in ours.keys() | theirs.keys() if ours.get(job) != theirs.get(job))
+    print(f"{len(differing)} jobs differ")
+    for job in differing[:5]:
+        print(f"  task t{job[0]} job {job[1]}: ours {ours.get(job)} ns, SimSo {theirs.get(job)} ns")
+    print(text)
+    sys.exit(1)
 
 
 def compare(program, sets, seed):
@@ -133,20 +160,15 @@ def compare(program, sets, seed):
             tasks = random_task_set(rng, processors)
             for policy in ["fixed-priority", "edf"]:
                 duration_ms = 300
-                theirs, _, _ = simso_finish_times(tasks, processors, policy, duration_ms)
-                ours = punctual_finish_times(program, directory, tasks, processors, policy, duration_ms)
-                # SimSo leaves out what ends at the very last instant.
-                ours = {job: at for job, at in ours.items() if at < duration_ms * CYCLES_PER_MS}
-                theirs = {job: at for job, at in theirs.items() if at < duration_ms * CYCLES_PER_MS}
+                file = os.path.join(directory, "simulation.xml")
+                theirs, _, _ = simso_finish_times(tasks, processors, policy, duration_ms, save_as=file)
+                theirs = before(theirs, duration_ms)
                 jobs += len(theirs)
-                if ours != theirs:
-                    differing = sorted(j for j in ours.keys() | theirs.keys() if ours.get(j) != theirs.get(j))
-                    print(f"set {seed + n}, {policy}, {processors} processors: {len(differing)} jobs differ")
-                    for job in differing[:5]:
-                        pair = f"ours {ours.get(job)} ns, SimSo {theirs.get(job)} ns"
-                        print(f"  task t{job[0]} job {job[1]}: {pair}")
-                    print(host_file(tasks, processors, policy, duration_ms))
-                    sys.exit(1)
+                for text in [host_file(tasks, processors, policy, duration_ms), imported(program, file)]:
+                    ours = before(punctual_finish_times(program, directory, text), duration_ms)
+                    if ours != theirs:
+                        print(f"set {seed + n}, {policy}, {processors} processors:")
+                        differ(ours, theirs, text)
     equal = f"finish times of all {jobs} jobs are equal to SimSo's"
     print(f"{sets} task sets under fixed-priority and edf: {equal}")
 

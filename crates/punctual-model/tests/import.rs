@@ -38,6 +38,7 @@ fn samples_become_the_host_files_that_they_became() {
     insta::assert_snapshot!("carts", samples(Format::Carts, &["system.xml"]).toml);
     insta::assert_snapshot!("carts-result", samples(Format::Carts, &["result.xml"]).toml);
     insta::assert_snapshot!("schedcat", samples(Format::SchedCat, &["taskset.xml"]).toml);
+    insta::assert_snapshot!("simso", samples(Format::SimSo, &["simulation.xml"]).toml);
     insta::assert_snapshot!("csv", samples(Format::Csv, &["tasks.csv"]).toml);
 }
 
@@ -279,7 +280,7 @@ proptest! {
 
     #[test]
     fn damaged_samples_do_not_make_an_import_panic(
-        which in 0usize..9, at in any::<prop::sample::Index>(), len in 0usize..30,
+        which in 0usize..10, at in any::<prop::sample::Index>(), len in 0usize..30,
         with in prop::sample::select(
             vec!["", "0", "-1", "99999999999999999999", "<", "\"", "all", "0-", "}", "é"],
         ),
@@ -288,6 +289,7 @@ proptest! {
             (Format::Libvirt, "video.xml"), (Format::Libvirt, "control.xml"), (Format::Xl, "xl.txt"),
             (Format::RtApp, "workload.json"), (Format::Carts, "system.xml"), (Format::Carts, "result.xml"),
             (Format::Xl, "example.cfg"), (Format::SchedCat, "taskset.xml"), (Format::Csv, "tasks.csv"),
+            (Format::SimSo, "simulation.xml"),
         ];
         let (format, name) = all[which];
         let mut bytes = std::fs::read(dir().join(name)).unwrap();

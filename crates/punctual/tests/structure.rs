@@ -14,6 +14,7 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
     ("slice", "punctual-model/src/file/nearest.rs", "what others call a budget"),
     ("ratelimit", "punctual-model/src/import/xl/", "a word that xl prints"),
     ("slice", "punctual-model/src/import/xl/", "a key of xl.cfg"),
+    ("periodic", "punctual-model/src/import/simso.rs", "an attribute of SimSo"),
     ("quantum", "punctual-reproduce/src/rt_xen/fig5.rs", "the heading of a column"),
 ];
 

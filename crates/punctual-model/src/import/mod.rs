@@ -1,5 +1,5 @@
 //! Host files from what other tools write: libvirt's domain XML, what `xl` prints, workloads of rt-app,
-//! systems of CARTS, task sets of SchedCAT, tables of tasks.
+//! systems of CARTS, task sets of SchedCAT, simulations of SimSo, tables of tasks.
 //!
 //! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by
 //! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is reported
@@ -17,6 +17,7 @@ mod policy;
 mod rt_app;
 mod schedcat;
 mod settings;
+mod simso;
 mod task_set;
 mod write;
 mod xl;
@@ -59,6 +60,7 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
         Format::RtApp => rt_app::read(&mut input, settings),
         Format::Carts => carts::read(&mut input, settings.unit.unwrap_or(Duration::from_ms(1))),
         Format::SchedCat => schedcat::read(&mut input, settings),
+        Format::SimSo => simso::read(&mut input, settings),
         Format::Csv => csv::read(&mut input, settings),
     };
     if input.errors.count() > 0 {

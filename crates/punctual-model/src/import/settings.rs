@@ -18,14 +18,23 @@ pub enum Format {
     Carts,
     /// Task sets of SchedCAT (<https://github.com/brandenburg/schedcat>, `schedcat/model/serialize.py`).
     SchedCat,
+    /// Simulations of SimSo (<https://github.com/MaximeCheramy/simso>, `simso/configuration/parser.py`).
+    SimSo,
     /// Tables of tasks, with a header that names the columns; see `docs/import.md`.
     Csv,
 }
 
 impl Format {
     /// All formats, in the order in which they are shown to users.
-    pub const ALL: [Format; 6] =
-        [Format::Libvirt, Format::Xl, Format::RtApp, Format::Carts, Format::SchedCat, Format::Csv];
+    pub const ALL: [Format; 7] = [
+        Format::Libvirt,
+        Format::Xl,
+        Format::RtApp,
+        Format::Carts,
+        Format::SchedCat,
+        Format::SimSo,
+        Format::Csv,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Format {
             Format::RtApp => "rt-app",
             Format::Carts => "carts",
             Format::SchedCat => "schedcat",
+            Format::SimSo => "simso",
             Format::Csv => "csv",
         }
     }
@@ -49,8 +59,8 @@ pub struct Settings<'a> {
     pub processors: Option<usize>,
     /// The policy of every pool instead of the one that fits the files.
     pub policy: Option<&'static PolicyInfo>,
-    /// Unit of times that have none in the files; by default CARTS's are milliseconds, SchedCAT's are
-    /// microseconds, and those of tables are an error.
+    /// Unit of times that have none in the files; by default those of CARTS and SimSo are
+    /// milliseconds, SchedCAT's are microseconds, and those of tables are an error.
     pub unit: Option<Duration>,
     /// Which task set of a test point of SchedCAT, from 1; it needs none where there is only one.
     pub task_set: Option<usize>,

@@ -1,4 +1,4 @@
-//! Sets of tasks directly in one pool, as tables of tasks and SchedCAT's files describe them.
+//! Sets of tasks directly in one pool, as tables of tasks and files of SchedCAT and SimSo describe them.
 
 use punctual_sched::{Duration, edf, fixed_priority};
 
@@ -67,31 +67,37 @@ impl TaskSet {
         Some(if round == Round::Up { cut + Duration::from_ns(1) } else { cut })
     }
 
+    /// The tasks; notes that times were rounded.
+    pub(super) fn into_tasks(self, input: &mut Input) -> Vec<TaskDraft> {
+        if let Some(place) = self.rounded {
+            input.note(place, "times are rounded to nanoseconds: costs up, others down");
+        }
+        self.tasks
+    }
+
     /// A host with these tasks in one pool.
     pub(super) fn assemble(self, input: &mut Input, settings: &Settings<'_>) -> HostDraft {
         let mut draft = HostDraft::default();
         let Some(first) = self.tasks.first() else { return draft };
         let place = first.place;
-        if let Some(place) = self.rounded {
-            input.note(place, "times are rounded to nanoseconds: costs up, others down");
-        }
-        let has_priorities = self.tasks.iter().any(|task| task.unit.priority.is_some());
+        let tasks = self.into_tasks(input);
+        let has_priorities = tasks.iter().any(|task| task.unit.priority.is_some());
         let policy = if has_priorities { fixed_priority::NAME } else { edf::NAME };
         if settings.policy.is_none() {
             let text = format!("pool host: policy {policy}: the file names none (--policy)");
             input.note(place, text);
         }
         let mut is_free = false;
-        for task in &self.tasks {
+        for task in &tasks {
             draft.include_processors(task.unit.affinity.as_deref().unwrap_or_default());
             is_free |= task.unit.affinity.is_none();
         }
         // As many processors as the tasks keep busy.
-        let busy: u128 = self.tasks.iter().map(|task| utilization(&task.work)).sum();
+        let busy: u128 = tasks.iter().map(|task| utilization(&task.work)).sum();
         let busy = busy.div_ceil(WHOLE).min(u128::from(PROCESSORS_MAX));
         draft.size(input, settings, is_free.then_some(busy as usize));
         let pool = draft.add_pool("host", policy, place);
-        draft.pools[pool].tasks = self.tasks;
+        draft.pools[pool].tasks = tasks;
         draft
     }
 }

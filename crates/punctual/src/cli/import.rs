@@ -26,6 +26,7 @@ use super::output::{OutFile, Overwrite, Ui};
     punctual import --from rt-app workload.json --processors 4 | punctual sim -\n  \
     punctual import --from carts system.xml --unit us --policy deferrable\n  \
     punctual import --from schedcat point.xml --task-set 3 --processors 8 --policy fixed-priority\n  \
+    punctual import --from simso simulation.xml | punctual sim -\n  \
     punctual import --from csv tasks.csv | punctual check -")]
 pub(super) struct Args {
     /// The files; `-` reads standard input.
@@ -45,8 +46,8 @@ pub(super) struct Args {
     /// Schedule every pool by this policy instead of the closest match.
     #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
     policy: Option<String>,
-    /// Unit of times that have none in the files: in CARTS's, by default ms; in SchedCAT's, by default us; in
-    /// columns of a table whose names do not end in a unit.
+    /// Unit of times that have none in the files: in those of CARTS and SimSo, by default ms; in SchedCAT's,
+    /// by default us; in columns of a table whose names do not end in a unit.
     #[arg(long, value_name = "UNIT")]
     unit: Option<UnitName>,
     /// SchedCAT: which task set of a test point, from 1.
@@ -69,6 +70,8 @@ enum FormatName {
     Carts,
     /// Task sets or test points of SchedCAT, in XML.
     Schedcat,
+    /// Simulations of SimSo, in XML.
+    Simso,
     /// Tables with a header and a task a line: name,wcet_us,period_us,deadline_us,...
     Csv,
 }
@@ -119,6 +122,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         FormatName::RtApp => Format::RtApp,
         FormatName::Carts => Format::Carts,
         FormatName::Schedcat => Format::SchedCat,
+        FormatName::Simso => Format::SimSo,
         FormatName::Csv => Format::Csv,
     };
     let imported = import(format, &files, &settings)

@@ -1,6 +1,6 @@
 //! The tables of `docs/import.md` against the formats themselves: `formats` lists what libvirt's schema,
-//! rt-app's grammar, xl's printf formats and SchedCAT's files have. Each must be in a table, and become
-//! what its row says.
+//! rt-app's grammar, xl's printf formats, and files of SchedCAT and SimSo have. Each must be in a table, and
+//! become what its row says.
 
 use super::{Answer, import};
 
@@ -291,6 +291,78 @@ fn every_element_of_schedcat_is_in_the_table_and_becomes_what_it_says() {
         let other = plain.replace("<task period='9' wcet='2'", other);
         let [without, with] =
             [&plain, &other].map(|text| import("schedcat", &[text], &["--processors", "4"]));
+        becomes("another one", Fate::Noted, &without, &with);
+    }
+}
+
+/// A simulation without the element and one with it.
+fn simso_samples(name: &str) -> (String, String) {
+    let plain = "<simulation duration='100000000' cycles_per_ms='1000000'>\
+                 <sched class='simso.schedulers.EDF'/><caches/>\
+                 <processors><processor name='CPU 1' id='1'/></processors>\
+                 <tasks><task name='T1' id='1' period='9' deadline='9' WCET='2' abort_on_miss='no'/></tasks>\
+                 </simulation>";
+    let (element, rest) = name.split_once(['@', '/']).expect("an element and more");
+    let changed = |from: &str, to: &str| {
+        assert!(plain.contains(from), "{from}");
+        (plain.to_owned(), plain.replacen(from, to, 1))
+    };
+    match name {
+        "simulation@duration" => changed("'100000000'", "'200000000'"),
+        "simulation@cycles_per_ms" => changed("'1000000'", "'2000000'"),
+        "simulation@etm" => changed("<simulation", "<simulation etm='acet'"),
+        "simulation@use_wcet" => changed("<simulation", "<simulation use_wcet='no'"),
+        "sched@class" => changed("schedulers.EDF", "schedulers.RM"),
+        "sched@className" => changed("class='simso.schedulers.EDF'", "className='./RM_mono.py'"),
+        "sched/field" => {
+            let field = "<sched class='simso.schedulers.EDF'><field name='k' value='1' type='int'/></sched>";
+            changed("<sched class='simso.schedulers.EDF'/>", field)
+        }
+        "caches/cache" => changed("<caches/>", "<caches><cache name='L1' id='0' size='9'/></caches>"),
+        "processors/field" => changed("<processors>", "<processors><field name='x' type='int'/>"),
+        "processors/processor" => changed("</processors>", "<processor name='CPU 2' id='2'/></processors>"),
+        "processor@name" => changed("'CPU 1'", "'CPU 7'"),
+        "processor@id" => changed("'CPU 1' id='1'", "'CPU 1' id='7'"),
+        "tasks/field" => changed("<tasks>", "<tasks><field name='x' type='int'/>"),
+        "tasks/task" => changed("</tasks>", "<task name='U' period='8' deadline='8' WCET='1'/></tasks>"),
+        "task@name" => changed("'T1'", "'T7'"),
+        "task@id" => changed("'T1' id='1'", "'T1' id='7'"),
+        "task@task_type" => changed("<task name", "<task task_type='Sporadic' name"),
+        "task@periodic" => {
+            let other = "<task name='U' period='8' deadline='8' WCET='1' periodic='no'/></tasks>";
+            let both = plain.replace("</tasks>", &other.replace(" periodic='no'", ""));
+            (both.clone(), both.replace("WCET='1'", "WCET='1' periodic='no'"))
+        }
+        "task@abort_on_miss" => changed("'no'", "'yes'"),
+        "task@period" => changed("period='9'", "period='10'"),
+        "task@deadline" => changed("deadline='9'", "deadline='8'"),
+        "task@WCET" => changed("WCET='2'", "WCET='3'"),
+        "task@list_activation_dates" => {
+            let sporadic = plain.replace("<task name", "<task task_type='Sporadic' name");
+            (sporadic.clone(), sporadic.replace("<task ", "<task list_activation_dates='1, 20' "))
+        }
+        // The tag of one element begins with that of another.
+        _ if plain.contains(&format!("<{element} ")) => {
+            changed(&format!("<{element} "), &format!("<{element} {rest}='3' "))
+        }
+        _ => changed(&format!("<{element}"), &format!("<{element} {rest}='3'")),
+    }
+}
+
+#[test]
+fn every_element_of_simso_is_in_the_table_and_becomes_what_it_says() {
+    let rows = rows("SimSo");
+    for known in lines(include_str!("formats/simso.txt")) {
+        let row = rows.iter().find(|row| row.names.iter().any(|name| name == known));
+        let row = row.unwrap_or_else(|| panic!("SimSo's {known} is in no row of docs/import.md"));
+        let (without, with) = simso_samples(known);
+        let [without, with] = [without, with].map(|text| import("simso", &[&text], &[]));
+        becomes(known, row.fate, &without, &with);
+    }
+    let (plain, _) = simso_samples("task@id");
+    for other in ["<task criticality='1' ", "<x/><task "] {
+        let other = plain.replace("<task ", other);
+        let [without, with] = [&plain, &other].map(|text| import("simso", &[text], &[]));
         becomes("another one", Fate::Noted, &without, &with);
     }
 }
