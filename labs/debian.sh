@@ -64,7 +64,7 @@ fetch_kernel() {
     mkdir -p "$to.new" "$lab/debs"
     (cd "$lab/debs" && apt-get "${apt_options[@]}" download "${packages[@]}" "$@") || return 1
     for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$to.new"; done
-    cp "$(find "$to.new" -name 'vmlinuz*' -type f | head -1)" "$to.new/vmlinuz"
+    cp "$(find "$to.new" -name 'vmlinuz*' -type f | sed -n 1p)" "$to.new/vmlinuz"
     echo "$version" >"$to.new/version"
     rm -rf "$to"
     mv "$to.new" "$to"
@@ -99,7 +99,7 @@ modules() {
     local name file
     for name; do
         [ ! -e "$guest/modules/$name.ko" ] || continue
-        file=$(find "$kernel" -name "$name.ko*" -o -name "${name//_/-}.ko*" | head -1)
+        file=$(find "$kernel" -name "$name.ko*" -o -name "${name//_/-}.ko*" | sed -n 1p)
         case $file in
             # It is part of the kernel itself.
             '') continue ;;
@@ -143,7 +143,7 @@ fetch_qemu() {
     fi
     # shellcheck disable=SC2034  # For who calls.
     qemu=(env "QEMU_MODULE_DIR=$root/usr/lib/x86_64-linux-gnu/qemu"
-        "$(find "$root" -name 'ld-linux-x86-64.so.2' ! -type l | head -1)"
+        "$(find "$root" -name 'ld-linux-x86-64.so.2' ! -type l | sed -n 1p)"
         --library-path "$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu"
         "$root/usr/bin/qemu-system-x86_64" -L "$root/usr/share/qemu" -L "$root/usr/share/seabios")
 }

@@ -91,7 +91,7 @@ vm=${started[-1]}
 start exporter.log "$punctual" status --run "$work/run" --metrics --listen 127.0.0.1:0
 wait_for "the exporter" grep -q http "$work/exporter.log"
 url=$(sed -n 's/^metrics are at //p' "$work/exporter.log")
-held() { "$punctual" status --run "$work/run" --metrics | grep -q '^punctual_vcpu_delivered_ratio'; }
+held() { grep -q '^punctual_vcpu_delivered_ratio' <<<"$("$punctual" status --run "$work/run" --metrics)"; }
 wait_for "the VM under enforcement" held
 "$punctual" status --run "$work/run" --metrics | "$bin/promtool" check metrics >"$work/metrics.log" 2>&1 ||
     fail "promtool finds fault with the metrics"

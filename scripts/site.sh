@@ -35,6 +35,6 @@ cp "${CARGO_TARGET_DIR:-target}/debug/lib_punctual.so" "$target/package/punctual
 git ls-files -z | tar -c --null -T - | tar -x -C "$target/pages"
 cp "$parts/conf.py" "$parts/index.md" "$parts/python-reference.md" "$target/pages"
 PUNCTUAL_PACKAGE="$(realpath "$target/package")" \
-    PUNCTUAL_VERSION="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)" \
+    PUNCTUAL_VERSION="$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | sed -n 1p)" \
     "$venv/bin/python" -m sphinx -q -j auto -W --keep-going "$target/pages" "$output"
 echo "site: $output/index.html"

@@ -77,7 +77,7 @@ wait "$meanwhile" "$pure" "$longest"
 step check-fuzz scripts/check-fuzz.sh
 
 printf '\nThe test programs that took longest:\n'
-sort -rn "$work/times" | head -n 12
+sort -rn "$work/times" | sed -n 1,12p
 printf '\n'
 cat "$work/summary"
 failures=(FAILED)

@@ -31,7 +31,8 @@ packages=(systemd systemd-sysv dbus apparmor libvirt-daemon-system libvirt-clien
 
 mirror() {
     # shellcheck disable=SC2016  # The word is for APT.
-    apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | grep -v security | head -1
+    apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | grep -v security |
+        sed -n 1p
 }
 
 # machine SUITE: makes $machine, with a disk that runs the job of a second disk, a kernel and its initramfs.
@@ -80,7 +81,7 @@ in_machine() {
         grep --line-buffered -v '^JOB-STATUS' || true
     wait "$qemu" || true
     echo "machine: $((SECONDS - start)) s"
-    tr -d '\r' <"$out" | grep -qx 'JOB-STATUS 0' && return
+    grep -qx 'JOB-STATUS 0' <<<"$(tr -d '\r' <"$out")" && return
     tail -5 "$scratch/console"
     return 1
 }

@@ -4,7 +4,7 @@
 # shellcheck source=labs/debian/state.sh
 . ./state.sh
 
-step "started: $(system), $(virsh version --daemon | tail -2 | head -1)"
+step "started: $(system), $(virsh version --daemon | tail -2 | sed -n 1p)"
 # They would change the machine meanwhile.
 systemctl stop '*.timer'
 vm relay
@@ -90,10 +90,10 @@ step "purged: the machine is as before, but for the group"
 
 apt install "$deb"
 cp host.toml /etc/punctual/host.toml
-/usr/libexec/punctual/pool-processors | grep -qx 1 || fail "pool-processors"
+grep -qx 1 <<<"$(/usr/libexec/punctual/pool-processors)" || fail "pool-processors"
 timeout 400 systemctl start tuned || { tail -30 /var/log/tuned/tuned.log; fail "tuned does not start"; }
 step "tuned has started"
-tuned-adm list | grep -q punctual-host || fail "tuned does not know the profile"
+grep -q punctual-host <<<"$(tuned-adm list)" || fail "tuned does not know the profile"
 tuned-adm profile punctual-host || { tail -20 /var/log/tuned/tuned.log; fail "tuned refuses the profile"; }
 [ "$(cat /proc/sys/kernel/timer_migration /sys/devices/virtual/workqueue/cpumask | xargs)" = "0 1" ] ||
     { tail -20 /var/log/tuned/tuned.log; fail "the profile sets nothing"; }

@@ -63,8 +63,8 @@ print(reply[:-1].decode())
 EOF
 chmod 644 call.py
 
-step "started: $(system), $(systemctl --version | head -1)," \
-    "$(virsh version --daemon | tail -2 | head -1)"
+step "started: $(system), $(systemctl --version | sed -n 1p)," \
+    "$(virsh version --daemon | tail -2 | sed -n 1p)"
 # They would change the machine meanwhile.
 systemctl stop '*.timer'
 useradd --no-create-home reader && useradd --no-create-home stranger
@@ -175,7 +175,8 @@ if command -v varlinkctl >/dev/null; then
     done
     varlinkctl introspect $socket io.punctual.Host >introspect.log || fail "varlinkctl introspect"
     grep -q 'method Monitor' introspect.log || { cat introspect.log; fail "varlinkctl introspect"; }
-    varlinkctl call $registry io.punctual.Host.Status '{}' | grep -q '"mode"' || fail "varlinkctl call Status"
+    grep -q '"mode"' <<<"$(varlinkctl call $registry io.punctual.Host.Status '{}')" ||
+        fail "varlinkctl call Status"
     [ "$(varlinkctl call --more --json=short $socket io.punctual.Host.List '{}' |
         grep -c '"actor"')" = 3 ] ||
         fail "varlinkctl call --more List"

@@ -30,7 +30,7 @@ stock_files() {
             skip "the kernel of Debian $suite cannot be fetched here"
     fi
     kernel=$files
-    image=$(find "$files" -name 'vmlinuz*' -type f | head -1)
+    image=$(find "$files" -name 'vmlinuz*' -type f | sed -n 1p)
     find "$files" -path '*bin/busybox' -type f -exec cp {} "$guest/bin/busybox" \;
     # shellcheck disable=SC2086  # One word for each module.
     modules virtio_pci virtiofs overlay ${MODULES:-}
@@ -144,7 +144,7 @@ tests() {
 }
 
 suite=${SUITE:-forky}
-virtiofsd=$(command -v /usr/libexec/virtiofsd /usr/lib/qemu/virtiofsd | head -1) ||
+virtiofsd=$(command -v /usr/libexec/virtiofsd /usr/lib/qemu/virtiofsd | sed -n 1p) ||
     skip "virtiofsd is missing (Debian 12: qemu-system-common): it gives another kernel these files"
 need qemu-system-x86_64 cpio
 mkdir -p "$lab"

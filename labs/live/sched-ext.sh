@@ -51,7 +51,7 @@ begin
 domain hog 1ms 1 "while :; do :; done"
 sed -i 's/"10ms"/"5s"/' "$host"
 "$program" run "$host" --enforce sched-ext --duration 4s >/tmp/out 2>&1 &
-until pid=$(pgrep -f '^sh -c while' | head -1) &&
+until pid=$(pgrep -f '^sh -c while' | sed -n 1p) &&
     python3 -c "import os; exit(os.sched_getscheduler($pid) != 7)"; do sleep 0.05; done
 sleep 0.5
 kill -9 "$pid"

@@ -212,7 +212,7 @@ wait_for() {
 }
 status=0
 wait_for kernel
-echo "guest: Linux $(said kernel | head -1), unmodified; $(qemu-system-x86_64 --version | head -1)"
+echo "guest: Linux $(said kernel | sed -n 1p), unmodified; $(qemu-system-x86_64 --version | sed -n 1p)"
 case $mode in
     programs)
         wait_for ready

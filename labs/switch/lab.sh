@@ -92,7 +92,7 @@ ip link set lo up
 if [ -n "${QEMU_SUITE:-}" ]; then fetch_qemu "$QEMU_SUITE"; fi
 
 is_there() { ip link show "$1" >/dev/null 2>&1; }
-is_promiscuous() { ip -details link show "$1" | grep -q 'promiscuity 1'; }
+is_promiscuous() { grep -q 'promiscuity 1' <<<"$(ip -details link show "$1")"; }
 
 # Frames a second from the veth pair c to d, by interface uplinks of the switch.
 measure_interfaces() {
@@ -235,9 +235,9 @@ through_libvirt() {
     done
     kill -INT "$switch"
     wait "$switch" || { cat "$scratch/told"; return 1; }
-    echo "libvirt $(libvirtd --version | sed 's/.* //'); $("${qemu[@]}" --version | head -1)"
+    echo "libvirt $(libvirtd --version | sed 's/.* //'); $("${qemu[@]}" --version | sed -n 1p)"
     said a 'ping said' | grep -E 'packet loss|rtt' || { tail -n 20 "$scratch"/{a,b,told}; return 1; }
-    said a 'ping said' | grep -q ', 0% packet loss'
+    grep -q ', 0% packet loss' <<<"$(said a 'ping said')"
 }
 said() { tr -d '\r' <"$scratch/$1" | sed -n "s/^LAB $2 \?//p"; }
 
@@ -265,10 +265,10 @@ programs() {
     wait "$switch" || { cat "$scratch/told"; status=1; }
     vmm=("${qemu[@]}")
     [ -z "${CLOUD_HYPERVISOR:-}" ] || vmm=("$CLOUD_HYPERVISOR")
-    echo "guests: Linux $(said a kernel | head -1), unmodified; $("${vmm[@]}" --version | sed -n 1p)"
+    echo "guests: Linux $(said a kernel | sed -n 1p), unmodified; $("${vmm[@]}" --version | sed -n 1p)"
     frames >"$scratch/all" || status=1
     grep -v '^reading from file' "$scratch/complaints" && status=1
-    echo "tcpdump: $(in_root usr/bin/tcpdump --version 2>&1 | head -1)"
+    echo "tcpdump: $(in_root usr/bin/tcpdump --version 2>&1 | sed -n 1p)"
     frames 'icmp[icmptype] = icmp-echo and ip dst 10.78.0.255' >"$scratch/broadcasts" || status=1
     python3 labs/switch/check.py "$scratch/a" "$scratch/counted" \
         "$(wc -l <"$scratch/all")" "$(wc -l <"$scratch/broadcasts")" || status=1

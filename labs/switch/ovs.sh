@@ -37,7 +37,7 @@ start_ovs() {
     in_ovs usr/bin/ovsdb-tool create "$scratch/conf.db" "$OVS_PKGDATADIR/vswitch.ovsschema"
     start_in_ovs "$scratch/ovsdb" usr/sbin/ovsdb-server "$scratch/conf.db" --remote="p$database"
     wait_for_process $! "$scratch/ovsdb" test -S "$scratch/db.sock" || return 1
-    ring=$(find "$lab/ovs" -name 'librte_mempool_ring.so.*' | head -1)
+    ring=$(find "$lab/ovs" -name 'librte_mempool_ring.so.*' | sed -n 1p)
     ask_ovs() { in_ovs usr/bin/ovs-vsctl --db="$database" --timeout=20 "$@"; }
     ask_ovs --no-wait init -- set Open_vSwitch . other_config:dpdk-init=true \
         other_config:dpdk-lcore-mask=0x1 other_config:pmd-cpu-mask=0x2 other_config:vhost-sock-dir=. \

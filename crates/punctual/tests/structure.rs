@@ -171,6 +171,32 @@ fn lines_of_code_and_documents_have_at_most_110_columns() {
     assert!(long.is_empty(), "longer than {COLUMNS_MAX} columns:\n{}", long.join("\n"));
 }
 
+/// The last programs of a pipe that may end before they have read all of it.
+const LEAVES_EARLY: [&str; 3] = [" | head", " | grep -q", " | grep -m"];
+
+/// Under `pipefail` a pipe fails when its reader leaves before its writer has written everything, which
+/// depends on who was faster: a check then fails, or a wanted failure passes. `sed -n 1p` reads all of its
+/// input; `grep -q … <<<"$(…)"` has no pipe.
+#[test]
+fn no_script_pipes_into_a_program_that_may_leave_before_the_end() {
+    let mut files = Vec::new();
+    written(crates().parent().expect("the repository"), &mut files);
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "sh"));
+    assert!(files.len() > 30, "only {} scripts were found", files.len());
+    let mut leaving = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("readable");
+        if text.starts_with("#!/bin/sh") {
+            continue;
+        }
+        let lines = (1..).zip(text.lines());
+        let piped = |line: &str| LEAVES_EARLY.iter().any(|early| line.replace("||", "").contains(early));
+        let found = lines.filter(|(_, line)| piped(line));
+        leaving.extend(found.map(|(number, line)| format!("{}:{number}: {}", file.display(), line.trim())));
+    }
+    assert!(leaving.is_empty(), "these pipes may fail by chance:\n{}", leaving.join("\n"));
+}
+
 /// What owns threads, sockets and processes is a crate below the command line, which reads arguments, prints
 /// and chooses exit codes.
 const OWNERS: [&str; 7] =
