@@ -2,7 +2,8 @@
 # shellcheck shell=bash disable=SC2154
 #
 # fetch_ovs           downloads it and unpacks it into $lab/ovs, once
-# measure_ovs ROUNDS  frames of 64 bytes from one vhost-user socket to another, and round trips, in turn
+# measure_ovs ROUNDS  one vhost-user socket to another, in turn: round trips, packets a second by length,
+#                     flows and direction, times at parts of the most; a minute and a half a round
 
 fetch_ovs() {
     [ ! -s "$lab/ovs/complete" ] || return 0
@@ -59,9 +60,9 @@ measure_ovs() {
     for ((round = 0; round < ${1:-4}; round++)); do
         # The switch sleeps while nobody sends; the other one polls, so it is stopped.
         kill -STOP "$ovs"
-        echo "switch   $("$measure" sockets "$scratch"/switch/{0,1}.sock)"
+        "$measure" sockets "$scratch"/switch/{0,1}.sock | sed 's/^/switch  /'
         kill -CONT "$ovs"
-        echo "OVS-DPDK $("$measure" sockets "$scratch"/{a,b})"
+        "$measure" sockets "$scratch"/{a,b} | sed 's/^/OVS-DPDK/'
     done | tee >(cat >&2) | python3 labs/switch/ovs-table.py
     exec {input}>&-
 }

@@ -414,8 +414,13 @@ impl FrontEnd {
 
     /// Fills every entry of the TX ring with this frame; [`FrontEnd::refill`] sends them all again.
     pub fn flood_with(&mut self, frame: &[u8]) -> io::Result<()> {
-        let bytes = [&[0; HEADER_BYTES][..], frame].concat();
-        for head in 0..self.options.entries {
+        self.flood_with_all(&[frame])
+    }
+
+    /// Fills the entries of the TX ring with these frames in turn; [`FrontEnd::refill`] sends them all again.
+    pub fn flood_with_all(&mut self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
+        for (head, frame) in (0..self.options.entries).zip(frames.iter().cycle()) {
+            let bytes = [&[0; HEADER_BYTES][..], frame.as_ref()].concat();
             let address = self.buffer(TX, head);
             self.memory.write_slice(&bytes, GuestAddress(address)).map_err(other)?;
             self.describe(TX, head, address, to_u32(bytes.len()), 0, 0)?;
@@ -426,14 +431,16 @@ impl FrontEnd {
     }
 
     /// Makes `entries` more entries of a queue available, whatever they hold, as far as the switch has used
-    /// others.
-    pub fn offer_again(&mut self, queue: usize, entries: u16) -> io::Result<()> {
+    /// others. Returns how many.
+    pub fn offer_again(&mut self, queue: usize, entries: u16) -> io::Result<u16> {
         let of = &mut self.queues[queue];
         let used: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
         of.next_used = Wrapping(used);
         let busy = (of.next_avail - Wrapping(used)).0;
-        let index = of.next_avail + Wrapping(entries.min(of.entries - busy));
-        self.publish_avail(queue, index.0)
+        let count = entries.min(of.entries - busy);
+        let index = of.next_avail + Wrapping(count);
+        self.publish_avail(queue, index.0)?;
+        Ok(count)
     }
 
     /// Makes all used entries of a queue available again without reading them, if there are `least` or more.

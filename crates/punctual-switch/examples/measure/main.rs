@@ -3,7 +3,8 @@
 //!
 //! usage: cargo run --release -p punctual-switch --example measure [WHAT]
 //! - throughput, round-trips, hostile, idle-ports, polling, budget, plug; by default several of them
-//! - sockets A B: any vhost-user switch that listens on these two sockets
+//! - sockets A B: any vhost-user switch that listens on these two sockets: round trips, packets a second by
+//!   length of the frames, number of flows and direction, times from one to the other at parts of the most
 //! - serve FOLDER: such a switch, on FOLDER/0.sock and 1.sock, until input ends
 //! - carry N [WHICH [LOAD]]: carries N packets under the WHICH-th discipline (from 0), without threads, for
 //!   `labs/lab switch instructions`
@@ -15,6 +16,7 @@
 mod hostile;
 mod idle_ports;
 mod instructions;
+mod sockets;
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -28,8 +30,6 @@ use punctual_net::{FlowId, InterfaceId, InterfaceParams, Next, Packet, registry}
 use punctual_sched::UnitParams;
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_switch::budget::Budget;
-use punctual_switch::features;
-use punctual_switch::protocol::F_PROTOCOL_FEATURES;
 use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{self, FrontEnd, frame};
 use punctual_switch::{Config, End, PlaneThread, Port, Switch};
@@ -56,7 +56,7 @@ fn main() -> Outcome<()> {
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),
         Some("plug") => return gaps(folder.path()),
-        Some("sockets") => return sockets(),
+        Some("sockets") => return sockets::all(),
         Some("serve") => return serve(),
         Some("carry") => return instructions::carry(),
         _ => {}
@@ -321,7 +321,6 @@ fn serve() -> Outcome<()> {
     Ok(())
 }
 
-/// Packets of 64 bytes per second from one socket of any vhost-user back-end to another, and round trips.
 /// The times of round trips, one after the other for so long: each VM with the frame that it sends.
 fn trips(
     (a, ping): (&mut FrontEnd, &[u8]),
@@ -339,47 +338,6 @@ fn trips(
         times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
     }
     Ok(times)
-}
-
-fn sockets() -> Outcome<()> {
-    let paths: Vec<PathBuf> = std::env::args().skip(2).map(PathBuf::from).collect();
-    let [a, b] = &paths[..] else { return Err("expected two sockets".into()) };
-    // Without offloads, which not every switch supports.
-    let features = features::VERSION_1 | features::MRG_RXBUF | features::EVENT_IDX | F_PROTOCOL_FEATURES;
-    let vm = |path: &Path| FrontEnd::connected(path, testing::Options { features, ..Default::default() });
-    let (mut a, mut b) = (vm(a)?, vm(b)?);
-    let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-    // The switch learns both addresses.
-    for (vm, frame) in [(&mut a, &ping), (&mut b, &pong)] {
-        vm.send(frame)?;
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    while a.receive()?.is_some() || b.receive()?.is_some() {}
-    let times = trips((&mut a, &ping), (&mut b, &pong), Duration::from_secs(1))?;
-    a.reclaim()?;
-    b.reclaim()?;
-    a.flood_with(&ping)?;
-    let mut rates = Vec::new();
-    for _ in 0..8 {
-        let (start, mut received) = (Instant::now(), 0);
-        while start.elapsed() < BLOCK {
-            for _ in 0..64 {
-                a.refill(TX, 64)?;
-                received += u64::from(b.refill(RX, 64)?);
-            }
-        }
-        rates.push((received as f64 / start.elapsed().as_secs_f64()) as u64);
-    }
-    rates.sort_unstable();
-    let us = |ppm| times.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
-    println!(
-        "  {} packets/s (median of 8; most {}); round trips p50 {:.1} us, p99 {:.1} us",
-        rates[rates.len() / 2],
-        rates.last().copied().unwrap_or_default(),
-        us(500_000),
-        us(990_000),
-    );
-    Ok(())
 }
 
 /// The cost of a discipline for each packet through all stages, and of a copy of 76 bytes between the buffers
