@@ -168,8 +168,8 @@ fn random_flow(random: &mut Random, text: &mut String, guests: usize, flow: u64)
     let from = random.within(0, guests as u64);
     let to = (from + random.within(1, guests as u64)) % (guests as u64 + 1);
     let name = |end: u64| if end == 0 { "client".to_string() } else { format!("g{end}") };
-    let kind =
-        random.of(&["ping", "request", "request", "periodic", "periodic", "periodic", "storm", "stream"]);
+    let kind = random
+        .of(&["ping", "request", "request", "periodic", "periodic", "periodic", "goose", "storm", "stream"]);
     let _ = writeln!(text, "[flow.f{flow}]\nkind = '{kind}'\nfrom = '{}'\nto = '{}'", name(from), name(to));
     let _ =
         writeln!(text, "start = '{}us'\nbytes = {}", random.within(0, 3_000), random.of(&[98, 256, 1514]));
@@ -183,6 +183,18 @@ fn random_flow(random: &mut Random, text: &mut String, guests: usize, flow: u64)
         }
         "periodic" => {
             let _ = writeln!(text, "period = '{period}us'\nburst = {}", random.of(&[1, 1, 2, 5, 20]));
+        }
+        "goose" => {
+            let retransmit = random.of(&[50, 200, 1_000]);
+            let _ = writeln!(
+                text,
+                "retransmit = '{retransmit}us'\nheartbeat = '{}us'",
+                retransmit * random.within(1, 20)
+            );
+            if !random.one_in(4) {
+                let _ =
+                    writeln!(text, "period = '{period}us'\nslack_mean = '{}us'", random.of(&[0, 100, 3_000]));
+            }
         }
         "storm" => {
             let _ = writeln!(text, "interval = '{}us'", random.of(&[20, 50, 200]));

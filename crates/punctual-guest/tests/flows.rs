@@ -190,6 +190,24 @@ fn bursts_are_released_when_the_law_says() {
 }
 
 #[test]
+fn goose_is_sent_at_events_and_repeated_at_growing_distances() {
+    let goose = Traffic::Goose {
+        bytes: 160,
+        period_ns: Some(400 * MS),
+        slack_mean_ns: 0,
+        retransmit_ns: 2 * MS,
+        heartbeat_ns: 100 * MS,
+    };
+    let ([from, to], log) = alone(goose, |_| false);
+    let event_ms = [0, 2, 6, 14, 30, 62, 126, 226, 326];
+    let expected = [0, 400, 800].into_iter().flat_map(|at| event_ms.map(|after| at + after));
+    let expected: Vec<u64> = expected.filter(|at| *at < 1_000).map(|at| at * MS).collect();
+    let origins: Vec<u64> = log.iter().map(|(_, packet)| packet.origin_ns).collect();
+    assert_eq!(origins, expected);
+    assert_eq!((from.created, to.delivered), (expected.len() as u64, expected.len() as u64));
+}
+
+#[test]
 fn a_request_is_answered_by_its_task_when_that_is_done() {
     let request =
         Traffic::Request { bytes: 100, reply_bytes: 300, period_ns: Some(10 * MS), timeout_ns: SECOND };

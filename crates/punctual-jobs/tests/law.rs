@@ -1,5 +1,6 @@
 //! The law of jobs: its golden values, and what follows from its parameters.
 
+use punctual_jobs::flow::{Goose, GooseState};
 use punctual_jobs::{Arrival, JobStream, cost_ns, exponential_ns, task_seed, uniform_ns};
 
 const MS: u64 = 1_000_000;
@@ -125,4 +126,31 @@ fn a_release_beyond_the_end_of_time_is_at_its_end() {
     let arrival = Arrival::Periodic { period_ns: u64::MAX, offset_ns: 1 };
     let stream = stream(arrival, 1, 1, 0);
     assert_eq!(stream.after(stream.first()).release_ns, u64::MAX);
+}
+
+/// Times of a publisher's first messages, in ms.
+fn messages(goose: Goose, count: usize) -> Vec<u64> {
+    let mut state = GooseState::default();
+    let mut at_ns = 0;
+    let mut all = vec![0];
+    while all.len() < count {
+        at_ns = state.after_ns(&goose, 7, at_ns);
+        all.push(at_ns / MS);
+    }
+    all
+}
+
+#[test]
+fn goose_repeats_at_doubling_distances_up_to_the_heartbeat() {
+    let goose = Goose { period_ns: None, slack_mean_ns: 0, retransmit_ns: 2 * MS, heartbeat_ns: 20 * MS };
+    assert_eq!(messages(goose, 8), [0, 2, 6, 14, 30, 50, 70, 90]);
+    assert_eq!(goose.growing_offsets_ns(), [0, 2 * MS, 6 * MS, 14 * MS, 30 * MS]);
+}
+
+#[test]
+fn a_goose_event_ends_the_repetitions_of_the_one_before() {
+    let goose =
+        Goose { period_ns: Some(10 * MS), slack_mean_ns: 0, retransmit_ns: 2 * MS, heartbeat_ns: 20 * MS };
+    assert_eq!(messages(goose, 8), [0, 2, 6, 10, 12, 16, 20, 22]);
+    assert_eq!(goose.growing_offsets_ns(), [0, 2 * MS, 6 * MS]);
 }

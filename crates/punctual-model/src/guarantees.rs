@@ -192,7 +192,7 @@ pub enum Latency {
 pub struct FlowGuarantee {
     /// Name.
     pub name: String,
-    /// `ping`, `request`, `periodic`, `stream` or `storm`.
+    /// `ping`, `request`, `periodic`, `goose`, `stream` or `storm`.
     pub kind: String,
     /// Does the latency include the answer?
     pub round_trip: bool,

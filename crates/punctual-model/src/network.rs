@@ -9,6 +9,7 @@
 
 use core::ops::Range;
 
+pub use punctual_jobs::flow::Goose;
 use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::Scan;
@@ -328,6 +329,20 @@ pub enum Traffic {
         /// Packets at a time.
         burst: u32,
     },
+    /// Messages of a GOOSE publisher (IEC 61850-8-1), without an answer: at each event, and repeated at
+    /// growing distances until the next one.
+    Goose {
+        /// Length of a packet.
+        bytes: u32,
+        /// Least distance of events; without it there is one only.
+        period: Option<Duration>,
+        /// Mean of an exponentially distributed time added to it.
+        slack_mean: Duration,
+        /// From an event's message to the first repetition; each later distance is twice as long.
+        retransmit: Duration,
+        /// Greatest distance of messages.
+        heartbeat: Duration,
+    },
     /// As many packets as the receiver's acknowledgements allow, as in TCP: slow start, a window, halved on a
     /// loss.
     Stream {
@@ -356,12 +371,24 @@ impl Traffic {
     /// The longest packet that is sent, in bytes.
     pub fn bytes_max(&self) -> u32 {
         match *self {
-            Traffic::Ping { bytes, .. } | Traffic::Periodic { bytes, .. } | Traffic::Storm { bytes, .. } => {
-                bytes
-            }
+            Traffic::Ping { bytes, .. }
+            | Traffic::Periodic { bytes, .. }
+            | Traffic::Goose { bytes, .. }
+            | Traffic::Storm { bytes, .. } => bytes,
             Traffic::Request { bytes, reply_bytes, .. } => bytes.max(reply_bytes),
             Traffic::Stream { bytes, ack_bytes, .. } => bytes.max(ack_bytes),
         }
+    }
+
+    /// When it sends, if it is GOOSE.
+    pub fn goose(&self) -> Option<Goose> {
+        let Traffic::Goose { period, slack_mean, retransmit, heartbeat, .. } = *self else { return None };
+        Some(Goose {
+            period_ns: period.map(Duration::as_ns),
+            slack_mean_ns: slack_mean.as_ns(),
+            retransmit_ns: retransmit.as_ns(),
+            heartbeat_ns: heartbeat.as_ns(),
+        })
     }
 
     /// Its name in host files and results.
@@ -370,6 +397,7 @@ impl Traffic {
             Traffic::Ping { .. } => "ping",
             Traffic::Request { .. } => "request",
             Traffic::Periodic { .. } => "periodic",
+            Traffic::Goose { .. } => "goose",
             Traffic::Stream { .. } => "stream",
             Traffic::Storm { .. } => "storm",
         }

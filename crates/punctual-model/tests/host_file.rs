@@ -706,6 +706,18 @@ kind = 'storm'
 from = 'b'
 to = 'a'
 start = '1s'
+[flow.breaker]
+kind = 'goose'
+from = 'client'
+to = 'a'
+period = '100ms'
+slack_mean = '1s'
+retransmit = '4ms'
+[flow.alive]
+kind = 'goose'
+from = 'a'
+to = 'b'
+heartbeat = '2Hz'
 [chain.loop]
 steps = ['a.sense', 'b.step', 'a.act']
 deadline = '10ms'
@@ -757,7 +769,7 @@ fn interfaces_and_hosts_outside_have_vlans() {
 fn flows_and_chains_name_domains_hosts_outside_and_tasks() {
     let host = valid(NETWORK);
     let kinds: Vec<_> = host.flows.iter().map(|f| f.traffic.kind()).collect();
-    assert_eq!(kinds, ["ping", "request", "periodic", "stream", "storm"]);
+    assert_eq!(kinds, ["ping", "request", "periodic", "stream", "storm", "goose", "goose"]);
     assert_eq!((host.flows[0].from, host.flows[0].to), (Endpoint::Outside(0), Endpoint::Guest(DomainIx(2))));
     let Traffic::Request { server: Some(server), .. } = host.flows[1].traffic else { panic!("a server") };
     assert_eq!(host.tasks[server.0].name, "serve");

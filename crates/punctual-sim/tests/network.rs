@@ -510,7 +510,7 @@ proptest! {
         processors in 1usize..4,
         ring_slots in prop::sample::select(vec![1u32, 2, 16, 256]),
         jitter in any::<bool>(),
-        flows in prop::collection::vec((0usize..5, 0usize..4, 0usize..4, 1u64..2000, 1u32..200), 1..8),
+        flows in prop::collection::vec((0usize..6, 0usize..4, 0usize..4, 1u64..2000, 1u32..200), 1..8),
         switch_us in 0u64..30,
         seed in any::<u32>(),
     ) {
@@ -541,7 +541,8 @@ proptest! {
                 0 => format!("kind = 'ping'\ntimeout = '{us}us'\n"),
                 1 => format!("kind = 'request'\nperiod = '{us}us'\ntimeout = '5ms'\n"),
                 2 => format!("kind = 'periodic'\nperiod = '{us}us'\nburst = {n}\nslack_mean = '{us}us'\n"),
-                3 => format!("kind = 'stream'\nwindow = {n}\nack_every = 1\ntimeout = '{us}us'\n"),
+                3 => format!("kind = 'goose'\nperiod = '{us}us'\nretransmit = '{n}us'\nheartbeat = '5ms'\n"),
+                4 => format!("kind = 'stream'\nwindow = {n}\nack_every = 1\ntimeout = '{us}us'\n"),
                 _ => format!("kind = 'storm'\ninterval = '{us}us'\n"),
             };
             text += &format!("[flow.f{i}]\nfrom = '{}'\nto = '{}'\n{keys}", ends[from], ends[to]);

@@ -163,7 +163,9 @@ fn lengths(traffic: &Traffic) -> (u32, Option<u32>) {
         Traffic::Ping { bytes, .. } => (bytes, Some(bytes)),
         Traffic::Request { bytes, reply_bytes, .. } => (bytes, Some(reply_bytes)),
         Traffic::Stream { bytes, ack_bytes, .. } => (bytes, Some(ack_bytes)),
-        Traffic::Periodic { bytes, .. } | Traffic::Storm { bytes, .. } => (bytes, None),
+        Traffic::Periodic { bytes, .. } | Traffic::Goose { bytes, .. } | Traffic::Storm { bytes, .. } => {
+            (bytes, None)
+        }
     }
 }
 
@@ -183,6 +185,10 @@ fn source_of(flow: &Flow, network: &Network) -> Source {
         Traffic::Periodic { period, burst, .. } => {
             ArrivalCurve { burst: burst.into(), ..ArrivalCurve::every(period) }
         }
+        Traffic::Goose { .. } => match flow.traffic.goose() {
+            Some(goose) => ArrivalCurve::of_goose(&goose),
+            None => return Source::Acknowledgements,
+        },
         Traffic::Storm { interval, .. } => match flow.from {
             // The next is made `interval` after the one before is sent.
             Endpoint::Guest(_) => ArrivalCurve::every(interval + network.costs.guest_send),

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use punctual_jobs::Job;
-use punctual_jobs::flow::{SEND_QUEUE_MAX, STORM_RETRY_NS, burst_gap_ns};
+use punctual_jobs::flow::{Goose, GooseState, SEND_QUEUE_MAX, STORM_RETRY_NS, burst_gap_ns};
 use punctual_jobs::histogram::Histogram;
 use punctual_jobs::stream::{ACK_DELAY_NS, Receiver, Sender};
 
@@ -60,6 +60,7 @@ struct Flow {
     number: u64,
     /// Unanswered requests in order: number and timeout.
     waiting: VecDeque<(u64, u64)>,
+    goose: GooseState,
     sender: Sender,
     receiver: Receiver,
     silence_at_ns: u64,
@@ -252,6 +253,13 @@ impl Engine {
                     let packet = (Role::Plain, number.saturating_mul(burst.into()) + packet, due_ns);
                     self.create(place, packet, bytes, false);
                 }
+            }
+            Traffic::Goose { bytes, period_ns, slack_mean_ns, retransmit_ns, heartbeat_ns } => {
+                flow.number += 1;
+                let goose = Goose { period_ns, slack_mean_ns, retransmit_ns, heartbeat_ns };
+                let next_ns = flow.goose.after_ns(&goose, seed, due_ns);
+                self.set(next_ns, Timer::Next(place));
+                self.create(place, (Role::Plain, number, due_ns), bytes, false);
             }
             Traffic::Storm { bytes, .. } => {
                 flow.number += 1;
@@ -541,6 +549,7 @@ impl Flow {
             end: end.clone(),
             number: 0,
             waiting: VecDeque::with_capacity(64),
+            goose: GooseState::default(),
             sender: Sender::new(window),
             receiver: Receiver::new(ack_every),
             silence_at_ns: u64::MAX,

@@ -49,6 +49,8 @@ pub enum Traffic {
     Request { bytes: u32, reply_bytes: u32, period_ns: Option<u64>, timeout_ns: u64 },
     /// Packets without an answer.
     Periodic { bytes: u32, period_ns: u64, slack_mean_ns: u64, burst: u32 },
+    /// Messages of a GOOSE publisher; see [`punctual_jobs::flow::Goose`].
+    Goose { bytes: u32, period_ns: Option<u64>, slack_mean_ns: u64, retransmit_ns: u64, heartbeat_ns: u64 },
     /// As many packets as the window and the receiver's acknowledgements allow.
     Stream { bytes: u32, ack_bytes: u32, window: u32, ack_every: u32, timeout_ns: u64 },
     /// Packets without an answer, as fast as the sender can or one per `interval_ns`.

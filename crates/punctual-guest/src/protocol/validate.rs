@@ -177,6 +177,13 @@ impl Traffic {
                 within("burst", burst.into(), 1, 1_000_000)?;
                 distance("period_ns", period_ns)
             }
+            Traffic::Goose { bytes, period_ns, slack_mean_ns, retransmit_ns, heartbeat_ns } => {
+                check_bytes(bytes)?;
+                within("slack_mean_ns", slack_mean_ns, 0, TIME_MAX_NS)?;
+                period_ns.map_or(Ok(()), |period_ns| distance("period_ns", period_ns))?;
+                distance("retransmit_ns", retransmit_ns)?;
+                distance("heartbeat_ns", heartbeat_ns)
+            }
             Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout_ns } => {
                 check_bytes(bytes)?;
                 check_bytes(ack_bytes)?;

@@ -309,7 +309,7 @@ pub struct FlowResult {
     pub name: String,
     /// The network's name.
     pub network: String,
-    /// What it sends: `ping`, `request`, `periodic`, `stream` or `storm`.
+    /// What it sends: `ping`, `request`, `periodic`, `goose`, `stream` or `storm`.
     pub kind: String,
     /// Who begins.
     pub from: String,

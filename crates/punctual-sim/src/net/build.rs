@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use punctual_jobs::flow::GooseState;
 use punctual_jobs::mix;
 use punctual_jobs::stream::{Receiver, Sender};
 use punctual_model::Host;
@@ -209,6 +210,7 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
         count: flow.count.unwrap_or(u64::MAX),
         waiting: VecDeque::new(),
         seed: host.flow_seed(ix),
+        goose: GooseState::default(),
         sender,
         receiver,
         silence_at: Instant::NEVER,

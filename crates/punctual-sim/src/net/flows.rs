@@ -113,6 +113,16 @@ impl<O: Observer> Machine<'_, O> {
                     self.set_out(packet, false);
                 }
             }
+            Traffic::Goose { bytes, .. } => {
+                state.number += 1;
+                let goose = state.traffic.goose();
+                let next_ns = goose.map(|g| state.goose.after_ns(&g, state.seed, now.as_ns()));
+                if let Some(next_ns) = next_ns {
+                    self.net.clock.set(Instant::from_ns(next_ns), Timed::Next { flow });
+                }
+                let packet = self.create(forth, Role::Plain, bytes);
+                self.set_out(packet, false);
+            }
             Traffic::Storm { bytes, interval } => {
                 state.number += 1;
                 let packet = self.create(forth, Role::Plain, bytes);

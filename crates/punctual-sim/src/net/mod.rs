@@ -34,6 +34,7 @@ mod results;
 
 use std::collections::VecDeque;
 
+use punctual_jobs::flow::GooseState;
 use punctual_jobs::stream::{Receiver, Sender};
 use punctual_jobs::{mix, uniform_ns};
 use punctual_model::Histogram;
@@ -330,6 +331,7 @@ struct FlowState {
     /// Requests without an answer yet, and when they are given up.
     waiting: VecDeque<(u64, Instant)>,
     seed: u64,
+    goose: GooseState,
     sender: Option<Sender>,
     receiver: Option<Receiver>,
     /// A stream's silence lasts too long from then on; requests are given up when they say.

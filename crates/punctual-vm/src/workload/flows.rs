@@ -162,6 +162,13 @@ fn traffic(of: Traffic) -> protocol::Traffic {
             slack_mean_ns: slack_mean.as_ns(),
             burst,
         },
+        Traffic::Goose { bytes, period, slack_mean, retransmit, heartbeat } => protocol::Traffic::Goose {
+            bytes,
+            period_ns: period.map(Duration::as_ns),
+            slack_mean_ns: slack_mean.as_ns(),
+            retransmit_ns: retransmit.as_ns(),
+            heartbeat_ns: heartbeat.as_ns(),
+        },
         Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout } => {
             protocol::Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout_ns: timeout.as_ns() }
         }

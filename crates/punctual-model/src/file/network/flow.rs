@@ -11,11 +11,13 @@ use crate::file::section::Section;
 use crate::network::Traffic;
 
 /// Keys that only some kinds of flow have.
-const KEYS_OF_KINDS: [(&str, &[&str]); 12] = [
-    ("count", &["ping", "request", "periodic", "storm"]),
+const KEYS_OF_KINDS: [(&str, &[&str]); 14] = [
+    ("count", &["ping", "request", "periodic", "goose", "storm"]),
     ("reply_bytes", &["request"]),
-    ("period", &["request", "periodic"]),
-    ("slack_mean", &["periodic"]),
+    ("period", &["request", "periodic", "goose"]),
+    ("slack_mean", &["periodic", "goose"]),
+    ("retransmit", &["goose"]),
+    ("heartbeat", &["goose"]),
     ("burst", &["periodic"]),
     ("pause", &["ping"]),
     ("timeout", &["ping", "request", "stream"]),
@@ -84,6 +86,10 @@ fn traffic(section: Section<'_>, kind: &str, errors: &mut Errors) -> Option<Traf
             }
             Traffic::Periodic { bytes, period: period?, slack_mean, burst }
         }
+        "goose" => {
+            let (retransmit, heartbeat) = (duration("retransmit"), duration("heartbeat"));
+            goose(section, &Traffic::Goose { bytes, period, slack_mean, retransmit, heartbeat }, errors)
+        }
         "stream" => {
             if ack_every > window {
                 let place = ["ack_every", "window"].iter().find_map(|key| section.get(key));
@@ -95,6 +101,22 @@ fn traffic(section: Section<'_>, kind: &str, errors: &mut Errors) -> Option<Traf
         }
         _ => Traffic::Storm { bytes, interval },
     })
+}
+
+/// Its repetitions grow apart, and it has a mean between events only if there are events.
+fn goose(section: Section<'_>, traffic: &Traffic, errors: &mut Errors) -> Traffic {
+    let Traffic::Goose { period, retransmit, heartbeat, .. } = *traffic else { return *traffic };
+    if retransmit > heartbeat {
+        let place = ["retransmit", "heartbeat"].iter().find_map(|key| section.get(key));
+        let place = place.map_or(section.place, |entry| entry.node.place);
+        let message = "the first repetition comes later than a heartbeat";
+        errors.add(place, message, format!("expected `retransmit` at most `heartbeat` ({heartbeat})"));
+    }
+    if let (Some(entry), None) = (section.get("slack_mean"), period) {
+        let message = "a flow without events has no time between them";
+        errors.add(entry.key_place, message, "expected a `period` too, the least distance of events");
+    }
+    *traffic
 }
 
 pub(super) fn chain(section: Section<'_>, errors: &mut Errors) -> Option<ChainDraft> {

@@ -20,7 +20,7 @@ pub(crate) const EVENTS: [&str; 2] = ["first", "one-by-one"];
 /// Spellings of [`crate::network::Transport`].
 pub(crate) const TRANSPORTS: [&str; 2] = ["frames", "sockets"];
 /// Spellings of [`crate::network::Traffic`].
-pub(crate) const KINDS: [&str; 5] = ["ping", "request", "periodic", "stream", "storm"];
+pub(crate) const KINDS: [&str; 6] = ["ping", "request", "periodic", "goose", "stream", "storm"];
 
 /// A network.
 pub(crate) static NETWORK: TableInfo = TableInfo {
@@ -339,7 +339,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "kind",
             Kind::Word(&KINDS),
             "What is sent: `ping` (the next after the answer), `request` (answered by a task or the kernel), \
-             `periodic`, `stream` (as TCP) or `storm` (as fast as possible).",
+             `periodic`, `goose` (events, each repeated at growing distances), `stream` (as TCP) or `storm` \
+             (as fast as possible).",
         ),
         required("from", Kind::Endpoint, "The sending end: a domain, or a host outside."),
         required("to", Kind::Endpoint, "The receiving end: a domain, or a host outside."),
@@ -350,7 +351,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "period",
             Kind::Period,
             None,
-            "`request`, `periodic`: distance of packets; requests without one follow the answer.",
+            "`request`, `periodic`: distance of packets; requests without one follow the answer. `goose`: \
+             least distance of events; without it there is one only.",
         ),
         key(
             "count",
@@ -362,9 +364,16 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "slack_mean",
             ANY_TIME,
             Some("0ns"),
-            "`periodic`: mean of an exponentially distributed time added to `period`, from the flow's own \
-             seeded stream.",
+            "`periodic`, `goose`: mean of an exponentially distributed time added to `period`, from the \
+             flow's own seeded stream.",
         ),
+        key(
+            "retransmit",
+            Kind::Period,
+            Some("2ms"),
+            "`goose`: from an event's message to its first repetition; each later distance is twice as long.",
+        ),
+        key("heartbeat", Kind::Period, Some("1s"), "`goose`: greatest distance of messages."),
         key("burst", PACKETS, Some("1"), "`periodic`: packets at a time."),
         key("pause", ANY_TIME, Some("0ns"), "`ping`: time from an answer to the next packet."),
         key(

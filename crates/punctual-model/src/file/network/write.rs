@@ -184,6 +184,13 @@ fn traffic(host: &Host, traffic: &Traffic) -> Keys {
             ("slack_mean", time(slack_mean)),
             ("burst", number(burst)),
         ],
+        Traffic::Goose { bytes, period, slack_mean, retransmit, heartbeat } => {
+            let mut keys = vec![("bytes", number(bytes))];
+            keys.extend(period.map(|period| ("period", time(period))));
+            keys.extend((!slack_mean.is_zero()).then(|| ("slack_mean", time(slack_mean))));
+            keys.extend([("retransmit", time(retransmit)), ("heartbeat", time(heartbeat))]);
+            keys
+        }
         Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout } => vec![
             ("bytes", number(bytes)),
             ("ack_bytes", number(ack_bytes)),
