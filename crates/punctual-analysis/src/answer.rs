@@ -332,6 +332,7 @@ fn of_flow(flow: &Flow, bound: &Result<Duration, PacketReason>) -> FlowGuarantee
         name: flow.name.clone(),
         kind: flow.traffic.kind().to_owned(),
         round_trip: is_round_trip(&flow.traffic),
+        deadline_ns: flow.deadline.map(Duration::as_ns),
         latency: match bound {
             Ok(bound) => Latency::Bounded { bound_ns: bound.as_ns() },
             Err(reason) => Latency::Unknown { why: reason.to_string() },

@@ -27,6 +27,7 @@ fn ends(owner: u16, traffic: Traffic, server: Option<usize>) -> [FlowEnd; 2] {
         begins,
         traffic,
         start_ns: 0,
+        deadline_ns: None,
         count: None,
         seed: seed(7, owner.into()),
         server: server.filter(|_| !begins),

@@ -155,6 +155,7 @@ fn the_largest_messages_fit_a_line() {
         begins: false,
         traffic,
         start_ns: TIME_MAX_NS,
+        deadline_ns: Some(u64::MAX),
         count: Some(u64::MAX),
         seed: u64::MAX,
         server: None,

@@ -77,6 +77,8 @@ impl<W: Watch> Machine<'_, W> {
             packets: PacketCounts { in_flight, ..packets },
             timeouts: 0,
             retransmissions: 0,
+            deadline_ns: None,
+            late: 0,
             latency: times.latency,
             segments: segments.map(|(segment, time)| SegmentResult { segment, time }).collect(),
             parts: parts.map(|(part, time)| HostPartResult { part, time }).collect(),

@@ -196,9 +196,21 @@ pub struct FlowGuarantee {
     pub kind: String,
     /// Does the latency include the answer?
     pub round_trip: bool,
+    /// The deadline of each packet, if the flow has one, in ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<u64>,
     /// The bound.
     #[serde(flatten)]
     pub latency: Latency,
+}
+
+impl FlowGuarantee {
+    /// Is the deadline always met? True without a deadline. Flows are never refuted.
+    pub fn is_guaranteed(&self) -> bool {
+        self.deadline_ns.is_none_or(
+            |deadline_ns| matches!(self.latency, Latency::Bounded { bound_ns } if bound_ns <= deadline_ns),
+        )
+    }
 }
 
 /// The answer for one chain of tasks.
@@ -257,9 +269,10 @@ impl Guarantees {
         self.tasks.iter().find(|task| task.parent == parent && task.name == name)
     }
 
-    /// Does every task with a deadline meet all of them, and every chain its own?
+    /// Does every task with a deadline meet all of them, and every flow and chain its own?
     pub fn all_guaranteed(&self) -> bool {
         self.tasks.iter().all(|task| task.verdict.is_guaranteed())
+            && self.flows.iter().all(FlowGuarantee::is_guaranteed)
             && self.chains.iter().all(|chain| chain.verdict.is_guaranteed())
     }
 }

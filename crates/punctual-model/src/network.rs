@@ -289,6 +289,8 @@ pub struct Flow {
     pub start: Duration,
     /// Number of requests, bursts or packets; `None`: without end.
     pub count: Option<u64>,
+    /// From creation to reception, of requests to the answer's reception.
+    pub deadline: Option<Duration>,
     /// What is sent.
     pub traffic: Traffic,
 }

@@ -1,8 +1,9 @@
 //! Of several results, in a sentence: which of them kept every deadline.
 
 use punctual_model::Results;
+use punctual_model::results::FlowResult;
 
-use crate::format::fmt_share;
+use crate::format::{fmt_count, fmt_share};
 
 /// More results than this are counted instead of named.
 const NAMED: usize = 4;
@@ -25,6 +26,37 @@ pub fn total(results: &Results) -> (u64, u64) {
     all.fold((0, 0), |(due, missed): (u64, u64), jobs| {
         (due.saturating_add(jobs.due), missed.saturating_add(jobs.missed))
     })
+}
+
+/// What became of the packets of flows with a deadline, and whether none was late or lost; nothing if no flow
+/// has one.
+pub(crate) fn packets(results: &Results) -> Option<(String, bool)> {
+    let flows: Vec<&FlowResult> = results.flows.iter().filter(|flow| flow.deadline_ns.is_some()).collect();
+    let all = flows.iter().fold(0_u64, |sum, flow| sum.saturating_add(flow.packets.created));
+    let mut missed: Vec<&FlowResult> = flows.iter().copied().filter(|flow| flow.missed()).collect();
+    let beyond = |flow: &FlowResult| flow.late.saturating_add(flow.packets.dropped.total());
+    missed.sort_by_key(|flow| std::cmp::Reverse(beyond(flow)));
+    if flows.is_empty() {
+        return None;
+    }
+    if missed.is_empty() {
+        return Some((format!("All {} packets with a deadline were in time.", fmt_count(all)), true));
+    }
+    let sum = missed.iter().fold(0_u64, |sum, flow| sum.saturating_add(beyond(flow)));
+    let named: Vec<String> = missed
+        .iter()
+        .take(NAMED)
+        .map(|flow| format!("{} {}", flow.name, fmt_share(beyond(flow), flow.packets.created)))
+        .collect();
+    let more = match missed.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (sum, all) = (fmt_count(sum), fmt_count(all));
+    Some((
+        format!("{sum} of {all} packets with a deadline were late or lost: {}{more}.", named.join(", ")),
+        false,
+    ))
 }
 
 /// A result with its deadlines.

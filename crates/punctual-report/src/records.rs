@@ -571,7 +571,7 @@ fn pools(columns: &[Column]) -> Records {
 fn flows(columns: &[Column]) -> Records {
     let names = ["result", "network", "name", "kind", "from", "to"];
     let mut table = Records::new("flows", &names).with_packets();
-    table.columns.extend(["timeouts", "retransmissions"].map(String::from));
+    table.columns.extend(["timeouts", "retransmissions", "late"].map(String::from));
     table.distribution("latency");
     table = table.with_segments();
     for Column { label, results } in columns {
@@ -579,7 +579,7 @@ fn flows(columns: &[Column]) -> Records {
             let names = [label, &flow.network, &flow.name, &flow.kind, &flow.from, &flow.to];
             let mut row: Vec<Value> = names.map(|name| name.as_str().into()).into();
             row.extend(packets(&flow.packets));
-            row.extend([flow.timeouts, flow.retransmissions].map(Value::Number));
+            row.extend([flow.timeouts, flow.retransmissions, flow.late].map(Value::Number));
             row.extend(summary(&flow.latency));
             row.extend(segments(&flow.segments));
             table.rows.push(row);

@@ -171,6 +171,8 @@ fn title(results: &Results, colour: bool) -> String {
         + &results.changes.iter().map(change).collect::<String>()
         + &disturbances("", results, colour)
         + &misses(results, colour)
+        + &headline::packets(results)
+            .map_or_else(String::new, |(text, met)| lines(&text, if met { GREEN } else { RED }, colour))
         + &unmeasured("", results, colour)
 }
 

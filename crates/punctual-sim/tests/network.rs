@@ -556,3 +556,25 @@ proptest! {
         }
     }
 }
+
+/// The example's bus with one stream, its GOOSE and a deadline of so many microseconds.
+fn bus(deadline_us: u64) -> Results {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/process-bus.toml");
+    let text = std::fs::read_to_string(example).expect("the example");
+    let text = text.replace("deadline = \"3ms\"", &format!("deadline = \"{deadline_us}us\""));
+    simulate(&host(&text)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn packets_after_their_deadline_are_counted_and_none_before_it() {
+    let (loose, tight, least) = (bus(3_000), bus(25), bus(1));
+    for (flow, deadline_us) in tight.flows.iter().zip(&least.flows) {
+        let Some(deadline_ns) = flow.deadline_ns else { continue };
+        assert_eq!(deadline_ns, 25_000);
+        assert_eq!(flow.late > 0, flow.latency.max().as_ns() > deadline_ns, "{}", flow.name);
+        assert!(flow.late <= flow.packets.delivered);
+        assert_eq!(deadline_us.late, deadline_us.latency.count(), "all take longer than that");
+    }
+    assert!(loose.flows.iter().all(|flow| flow.late == 0 && !flow.missed()));
+    assert!(tight.flows.iter().any(|flow| flow.missed()) && tight.flows.iter().any(|flow| flow.late == 0));
+}

@@ -405,7 +405,7 @@ impl Engine {
             Role::Reply => self.reply_arrived(place, packet, now_ns),
             Role::Plain => {
                 tally.report.bytes += bytes;
-                tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
+                tally.record(now_ns.saturating_sub(packet.origin_ns), flow.end.deadline_ns);
             }
             Role::Data => self.data_arrived(place, packet, bytes, now_ns),
             Role::Ack => self.ack_arrived(place, packet, now_ns),
@@ -432,7 +432,7 @@ impl Engine {
         // A request that timed out is not in the list.
         let Ok(at) = flow.waiting.binary_search_by_key(&packet.number, |&(number, _)| number) else { return };
         flow.waiting.remove(at);
-        flow.tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
+        flow.tally.record(now_ns.saturating_sub(packet.origin_ns), flow.end.deadline_ns);
         match flow.end.traffic {
             Traffic::Ping { pause_ns, .. } => self.set(now_ns + pause_ns, Timer::Next(place)),
             Traffic::Request { period_ns: None, .. } => self.set(now_ns, Timer::Next(place)),
@@ -451,7 +451,7 @@ impl Engine {
         let received = receiver.receive(packet.number);
         let owes = receiver.owes();
         tally.report.bytes += received.in_order * bytes;
-        tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
+        tally.record(now_ns.saturating_sub(packet.origin_ns), end.deadline_ns);
         if received.acknowledge {
             self.stream_acknowledges(place, now_ns);
         } else if owes && !owed {
@@ -572,6 +572,11 @@ impl Flow {
 impl Tally {
     fn of(owner: u16) -> Tally {
         Tally { report: FlowReport { owner, ..FlowReport::default() }, ..Tally::default() }
+    }
+
+    fn record(&mut self, latency_ns: u64, deadline_ns: Option<u64>) {
+        self.latency.record(latency_ns);
+        self.report.late += u64::from(deadline_ns.is_some_and(|deadline_ns| latency_ns > deadline_ns));
     }
 
     fn into_report(self) -> FlowReport {

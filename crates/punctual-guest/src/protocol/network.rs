@@ -29,6 +29,8 @@ pub struct FlowEnd {
     pub begins: bool,
     pub traffic: Traffic,
     pub start_ns: u64,
+    /// Latencies above this are counted.
+    pub deadline_ns: Option<u64>,
     /// Most requests, bursts or packets; no limit without it.
     pub count: Option<u64>,
     /// Seed of the flow's random numbers; see [`punctual_jobs::flow::seed`].
@@ -102,6 +104,8 @@ pub struct FlowReport {
     /// Answers that came late or never; for a stream, retransmission timeouts.
     pub timeouts: u64,
     pub retransmissions: u64,
+    /// Latencies above the flow's deadline.
+    pub late: u64,
     /// Chains that ended here by a deadline within the run.
     pub in_time: u64,
     /// A flow's latencies, or the times from first release to end of chains that ended here.

@@ -321,6 +321,12 @@ pub struct FlowResult {
     pub timeouts: u64,
     /// Packets of a stream sent again.
     pub retransmissions: u64,
+    /// The flow's deadline, in ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<u64>,
+    /// Packets, or answers, that came after the deadline. Those that were lost are not among them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: u64,
     /// From creation to reception; of `ping` and `request` from the request's creation to the answer's
     /// reception.
     pub latency: Histogram,
@@ -329,6 +335,13 @@ pub struct FlowResult {
     /// What the segments of a Linux host's network stack consist of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<HostPartResult>,
+}
+
+impl FlowResult {
+    /// Was a packet of a flow with a deadline late or lost?
+    pub fn missed(&self) -> bool {
+        self.deadline_ns.is_some() && (self.late > 0 || self.packets.dropped.total() > 0)
+    }
 }
 
 /// What one chain did.

@@ -194,6 +194,7 @@ impl Results {
             a.packets.merge(&b.packets);
             a.timeouts += b.timeouts;
             a.retransmissions += b.retransmissions;
+            a.late += b.late;
             a.latency.merge(&b.latency);
             network::merge_segments(&mut a.segments, &b.segments);
             network::merge_parts(&mut a.parts, &b.parts);

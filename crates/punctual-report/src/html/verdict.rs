@@ -10,7 +10,7 @@ use super::page::Page;
 use crate::Column;
 use crate::disturbance;
 use crate::format::{fmt_count, fmt_ns, fmt_remedy, fmt_share};
-use crate::headline::{Headline, headline, total};
+use crate::headline::{Headline, headline, packets, total};
 
 /// More warnings than these are folded: the verdict is what this section is about.
 const WARNINGS_MAX: usize = 4;
@@ -204,7 +204,7 @@ struct Sentence {
 /// were met look so although nothing guarantees them.
 fn banner(page: &Page<'_>) -> Markup {
     let measured = match page.columns {
-        [one] => of_one(&one.results),
+        [one] => with_packets(of_one(&one.results), &one.results),
         several => of_several(several),
     };
     let guaranteed = page.guarantees.map(|guarantees| of_analysis(guarantees, page.columns));
@@ -265,6 +265,20 @@ fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> Sentence {
     }
     let tone = if yes == all && left_out.is_empty() { Tone::Good } else { Tone::Warn };
     Sentence { lead, rest: rest.trim_start().to_owned(), tone }
+}
+
+fn with_packets(sentence: Sentence, results: &Results) -> Sentence {
+    match packets(results) {
+        None => sentence,
+        Some((text, true)) => Sentence { rest: format!("{} {text}", sentence.rest), ..sentence },
+        Some((text, false)) => {
+            let lead = match sentence.tone {
+                Tone::Bad => sentence.lead,
+                _ => "Packets were late or lost".to_owned(),
+            };
+            Sentence { lead, rest: format!("{} {text}", sentence.rest), tone: Tone::Bad }
+        }
+    }
 }
 
 fn of_one(results: &Results) -> Sentence {

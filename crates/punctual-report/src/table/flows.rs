@@ -38,9 +38,14 @@ pub(super) fn chains(results: &Results, colour: bool) -> String {
 
 /// One row per flow.
 pub(super) fn flows(results: &Results, colour: bool) -> String {
+    let has_deadlines = results.flows.iter().any(|flow| flow.deadline_ns.is_some());
     let row = |flow: &FlowResult| {
         let mut row = Vec::from(counts([flow.packets.created, flow.packets.delivered]));
         row.push(lost(&flow.packets));
+        if has_deadlines {
+            let text = flow.deadline_ns.map_or_else(|| "-".into(), |_| fmt_count(flow.late));
+            row.push(Value { text, bad: flow.late > 0 });
+        }
         row.push(Value { text: fmt_count(flow.timeouts), bad: flow.timeouts > 0 });
         row.push(Value::plain(fmt_bandwidth(flow.packets.bytes, time(results))));
         let of = &flow.latency;
@@ -48,7 +53,11 @@ pub(super) fn flows(results: &Results, colour: bool) -> String {
         row.extend(values.map(|value| Value::plain(latency(of, value))));
         (format!("{} ({})", flow.name, flow.kind), row)
     };
-    let columns = ["sent", "delivered", "lost", "timeouts", "bandwidth", "p50", "p99", "p99.9", "max"];
+    let mut columns =
+        vec!["sent", "delivered", "lost", "timeouts", "bandwidth", "p50", "p99", "p99.9", "max"];
+    if has_deadlines {
+        columns.insert(3, "late");
+    }
     blocks("flow", &columns, &results.flows.iter().map(row).collect::<Vec<_>>(), colour)
 }
 

@@ -237,6 +237,8 @@ pub(crate) fn with_packets(mut results: Results) -> Results {
         packets: packets(softnet),
         timeouts: softnet / 2,
         retransmissions: 0,
+        deadline_ns: None,
+        late: 0,
         latency: distribution(200, parts.iter().map(|part| part.1).sum()),
         segments: segments(parts),
         parts: Vec::new(),

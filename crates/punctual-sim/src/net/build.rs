@@ -204,6 +204,8 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
         forth,
         back,
         tally: Tally::default(),
+        deadline: flow.deadline,
+        late: 0,
         timeouts: 0,
         retransmissions: 0,
         number: 0,

@@ -82,6 +82,9 @@ impl<O: Observer> Machine<'_, O> {
         tally.packets.bytes += bytes;
         let latency = now.since(p.origin);
         tally.times.record(latency, &p.segments);
+        if let Some(state) = self.net.flows.get_mut(owner as usize) {
+            state.late += u64::from(state.deadline.is_some_and(|deadline| latency > deadline));
+        }
         self.notify(Event::Packet(PacketEvent::Timed { owner, latency, segments: &p.segments }));
     }
 

@@ -323,6 +323,8 @@ struct FlowState {
     forth: u32,
     back: u32,
     tally: Tally,
+    deadline: Option<Duration>,
+    late: u64,
     timeouts: u64,
     retransmissions: u64,
     /// Requests, bursts or packets so far, and at most.

@@ -69,6 +69,8 @@ impl<O: Observer> Machine<'_, O> {
                 packets,
                 timeouts: state.timeouts,
                 retransmissions: state.retransmissions,
+                deadline_ns: flow.deadline.map(Duration::as_ns),
+                late: state.late,
                 latency,
                 segments,
                 parts: Vec::new(),

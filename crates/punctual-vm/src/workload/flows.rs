@@ -138,6 +138,7 @@ fn flow_end(
         begins,
         traffic: traffic(flow.traffic),
         start_ns: flow.start.as_ns(),
+        deadline_ns: flow.deadline.map(Duration::as_ns),
         count: flow.count,
         seed: host.flow_seed(ix),
         server,
@@ -198,6 +199,7 @@ fn sum<'r>(reports: impl Iterator<Item = &'r FlowReport>) -> (FlowReport, Histog
         add(&mut sum.bytes, report.bytes);
         add(&mut sum.timeouts, report.timeouts);
         add(&mut sum.retransmissions, report.retransmissions);
+        add(&mut sum.late, report.late);
         add(&mut sum.in_time, report.in_time);
         // Their numbers were checked when they came.
         histogram(&report.latency).iter().for_each(|times| latency.merge(times));
@@ -228,6 +230,8 @@ pub fn flow_results(host: &Host, ends: &Ends, reports: &[FlowReport]) -> Vec<Flo
             packets: packets(&sum),
             timeouts: sum.timeouts,
             retransmissions: sum.retransmissions,
+            deadline_ns: flow.deadline.map(Duration::as_ns),
+            late: sum.late,
             latency,
             segments: Vec::new(),
             parts: Vec::new(),

@@ -7,7 +7,7 @@ use punctual_check::check_enforced;
 use punctual_host_stack::bounds::{BoundPart, ResponseBound, response_bound};
 use punctual_host_stack::inversions::inversions;
 use punctual_host_stack::{HostStack, Load, Server};
-use punctual_model::guarantees::{Latency, Remedy, TaskGuarantee, Verdict};
+use punctual_model::guarantees::{FlowGuarantee, Latency, Remedy, TaskGuarantee, Verdict};
 use punctual_model::{AnyHost, Guarantees, Host};
 use punctual_report::format::{fmt_duration, fmt_remedy};
 use punctual_report::table;
@@ -205,6 +205,12 @@ fn summary(guarantees: &Guarantees) -> String {
             open - refuted
         ),
     };
+    let with_deadline = guarantees.flows.iter().filter(|flow| flow.deadline_ns.is_some());
+    let (held, flows) = with_deadline
+        .fold((0, 0), |(held, flows), flow| (held + usize::from(flow.is_guaranteed()), flows + 1));
+    if flows > 0 {
+        let _ = writeln!(text, "{held} of {flows} flows with a deadline are guaranteed.");
+    }
     if !guarantees.chains.is_empty() {
         let held = guarantees.chains.iter().filter(|chain| chain.verdict.is_guaranteed()).count();
         let _ = writeln!(text, "{held} of {} chains are guaranteed.", guarantees.chains.len());
@@ -304,6 +310,7 @@ fn remedies(guarantees: &Guarantees) -> String {
 
 fn flows(guarantees: &Guarantees, colour: bool) -> Option<String> {
     let names: Vec<&str> = guarantees.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let has_deadlines = guarantees.flows.iter().any(|flow| flow.deadline_ns.is_some());
     let mut rows = Vec::new();
     let mut why = Vec::new();
     for flow in &guarantees.flows {
@@ -315,10 +322,21 @@ fn flows(guarantees: &Guarantees, colour: bool) -> Option<String> {
             }
         };
         let way = if flow.round_trip { "there and back" } else { "one way" };
-        rows.push(vec![flow.kind.clone(), way.into(), within]);
+        let mut row = vec![flow.kind.clone(), way.into(), within];
+        if has_deadlines {
+            row.push(flow.deadline_ns.map_or_else(|| "-".into(), time));
+            row.push(flow.deadline_ns.map_or_else(|| "-".into(), |_| held(flow).into()));
+        }
+        rows.push(row);
     }
-    let columns = ["kind", "latency", "at most"];
-    (!rows.is_empty()).then(|| table::matrix("Flows", &names, &columns, &rows, colour) + &once_each(why))
+    let columns: &[&str] = &["kind", "latency", "at most", "deadline", "verdict"];
+    let columns = if has_deadlines { columns } else { &columns[..3] };
+    (!rows.is_empty()).then(|| table::matrix("Flows", &names, columns, &rows, colour) + &once_each(why))
+}
+
+/// What a flow with a deadline is told: nothing refutes a flow.
+fn held(flow: &FlowGuarantee) -> &'static str {
+    if flow.is_guaranteed() { "guaranteed" } else { "unknown" }
 }
 
 fn chains(guarantees: &Guarantees, colour: bool) -> Option<String> {

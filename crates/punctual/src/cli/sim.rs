@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use punctual_analysis::vcpu_warnings;
 use punctual_host_stack::HostStack;
 use punctual_model::guarantees::Warning;
+use punctual_model::results::FlowResult;
 use punctual_model::{AnyHost, Guarantees, Host, Results};
 use punctual_report::html::Page;
 use punctual_report::timeline::Reader;
@@ -129,6 +130,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let missed = columns.iter().any(|Column { results, .. }| {
         let of_pools = results.pools.iter().map(|pool| &pool.jobs);
         of_pools.chain(results.chains.iter().map(|chain| &chain.jobs)).any(|jobs| jobs.missed > 0)
+            || results.flows.iter().any(FlowResult::missed)
     });
     Ok(if missed && args.fail_on_miss.is_some() { exit::MISSED } else { exit::OK })
 }

@@ -63,6 +63,7 @@ pub(crate) struct FlowDraft {
     pub(crate) to: Name,
     pub(crate) start: Duration,
     pub(crate) count: Option<u64>,
+    pub(crate) deadline: Option<Duration>,
     pub(crate) traffic: Traffic,
     /// Where a storm's interval stands.
     pub(crate) interval_place: Place,

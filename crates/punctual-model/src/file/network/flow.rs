@@ -34,6 +34,7 @@ pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraf
     let (from, to) = (name_under(section, "from", errors), name_under(section, "to", errors));
     let server = name_under(section, "server", errors);
     let (start, count) = (section.duration_or_default("start", errors), section.count("count", errors));
+    let deadline = section.duration("deadline", errors);
     let copies = Copies::read(section, &["start"], errors);
     let kind = kind?;
     for (key, kinds) in KEYS_OF_KINDS {
@@ -55,6 +56,7 @@ pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraf
         to: to?,
         start,
         count,
+        deadline,
         traffic,
         interval_place: section.place_of("interval"),
         server,

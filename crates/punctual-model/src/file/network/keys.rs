@@ -361,6 +361,13 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "All but `stream`: requests, bursts or packets in all.",
         ),
         key(
+            "deadline",
+            SOME_TIME,
+            None,
+            "From when a packet is created until it is received; of a `ping` or `request`, until the answer \
+             is.",
+        ),
+        key(
             "slack_mean",
             ANY_TIME,
             Some("0ns"),

@@ -234,7 +234,8 @@ fn flow(draft: FlowDraft, host: &Host, errors: &mut Errors) -> Option<Flow> {
     }
     let ends = [(from, &draft.from), (to, &draft.to)];
     switch::check_way(&host.networks[network.0], ends, traffic.bytes_max(), errors);
-    Some(Flow { name: draft.name.text, network, from, to, start: draft.start, count: draft.count, traffic })
+    let FlowDraft { name, start, count, deadline, .. } = draft;
+    Some(Flow { name: name.text, network, from, to, start, count, deadline, traffic })
 }
 
 /// Finds the task `DOMAIN.TASK`.

@@ -162,6 +162,7 @@ pub(crate) fn flow(host: &Host, flow: &Flow) -> Table {
         ("start", time(flow.start)),
     ];
     keys.extend(flow.count.map(|count| ("count", number(count))));
+    keys.extend(flow.deadline.map(|deadline| ("deadline", time(deadline))));
     keys.extend(traffic(host, &flow.traffic));
     table(keys)
 }
