@@ -113,11 +113,16 @@ fn flow(u: &mut Unstructured, number: usize, text: &mut String) -> arbitrary::Re
         return Ok(());
     }
     let (time, n) = (1 + us(u, 3000)?, u.int_in_range(1..=40u32)?);
-    let keys = match u.int_in_range(0..=4)? {
+    let keys = match u.int_in_range(0..=5)? {
         0 => format!("kind = 'ping'\ntimeout = '{time}us'\npause = '{n}us'"),
         1 => format!("kind = 'request'\nperiod = '{}us'\ntimeout = '{n}us'", time.max(10)),
         2 => format!("kind = 'periodic'\nperiod = '{}us'\nburst = {n}\nslack_mean = '{n}us'", time.max(20)),
         3 => format!("kind = 'stream'\nwindow = {n}\nack_every = 1\ntimeout = '{time}us'"),
+        4 => format!(
+            "kind = 'stream'\nwindow = {n}\nack_every = 1\nrto_min = '{time}us'\n\
+             congestion_control = '{}'",
+            u.choose(&["reno", "cubic"])?
+        ),
         _ => {
             let interval_us = if from == "client" { time.max(2) } else { us(u, 10)? };
             format!("kind = 'storm'\ninterval = '{interval_us}us'")

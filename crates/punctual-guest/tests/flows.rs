@@ -10,6 +10,7 @@ use punctual_guest::flows::{self, Link, done_channel};
 use punctual_guest::os;
 use punctual_guest::protocol::*;
 use punctual_jobs::flow::{burst_gap_ns, seed};
+use punctual_jobs::stream::{Algorithm, Control, TcpParams};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -229,16 +230,23 @@ fn a_storm_goes_on_when_its_packet_was_sent_and_keeps_its_distance() {
 
 #[test]
 fn a_stream_delivers_everything_once_and_in_order_though_packets_are_lost() {
-    let stream =
-        Traffic::Stream { bytes: 1514, ack_bytes: 66, window: 16, ack_every: 2, timeout_ns: 20 * MS };
-    let mut number = 0;
-    let ([from, to], _) = alone(stream, |_| {
-        number += 1;
-        number % 97 == 0
-    });
-    assert!(from.retransmissions > 0, "{from:?}");
-    assert_eq!(to.bytes % 1514, 0);
-    assert!(to.bytes / 1514 <= to.delivered && to.bytes / 1514 > 1000, "{to:?}");
+    let tcp = |algorithm| TcpParams { algorithm, initial_window: 10, rto_min_ns: 20 * MS };
+    let controls = [
+        Control::Basic { timeout_ns: 20 * MS },
+        Control::Tcp(tcp(Algorithm::Reno)),
+        Control::Tcp(tcp(Algorithm::Cubic)),
+    ];
+    for control in controls {
+        let stream = Traffic::Stream { bytes: 1514, ack_bytes: 66, window: 16, ack_every: 2, control };
+        let mut number = 0;
+        let ([from, to], _) = alone(stream, |_| {
+            number += 1;
+            number % 97 == 0
+        });
+        assert!(from.retransmissions > 0, "{from:?}");
+        assert_eq!(to.bytes % 1514, 0);
+        assert!(to.bytes / 1514 <= to.delivered && to.bytes / 1514 > 1000, "{to:?}");
+    }
 }
 
 #[test]
@@ -263,6 +271,16 @@ fn a_chain_goes_from_guest_to_guest_and_its_time_counts_from_the_first_release()
     );
 }
 
+fn control() -> impl Strategy<Value = Control> {
+    let algorithm = prop_oneof![Just(Algorithm::Reno), Just(Algorithm::Cubic)];
+    prop_oneof![
+        (100_000..50 * MS).prop_map(|timeout_ns| Control::Basic { timeout_ns }),
+        (algorithm, 1_u32..20, 100_000..50 * MS).prop_map(|(algorithm, initial_window, rto_min_ns)| {
+            Control::Tcp(TcpParams { algorithm, initial_window, rto_min_ns })
+        }),
+    ]
+}
+
 fn traffic() -> impl Strategy<Value = Traffic> {
     let bytes = 60..=FRAME_BYTES_MAX;
     let time = || 100_000..50 * MS;
@@ -280,12 +298,12 @@ fn traffic() -> impl Strategy<Value = Traffic> {
                 Traffic::Periodic { bytes, period_ns, slack_mean_ns, burst }
             }
         ),
-        (bytes.clone(), 1_u32..100, time()).prop_map(|(bytes, window, timeout_ns)| Traffic::Stream {
+        (bytes.clone(), 1_u32..100, control()).prop_map(|(bytes, window, control)| Traffic::Stream {
             bytes,
             ack_bytes: 66,
             window,
             ack_every: 1.max(window / 2),
-            timeout_ns
+            control
         }),
         (bytes, 0..MS).prop_map(|(bytes, interval_ns)| Traffic::Storm { bytes, interval_ns }),
     ]

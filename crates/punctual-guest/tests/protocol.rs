@@ -5,6 +5,7 @@ use std::io::BufReader;
 use proptest::prelude::*;
 use punctual_guest::cyclictest;
 use punctual_guest::protocol::{self, *};
+use punctual_jobs::stream::Control;
 use punctual_jobs::{Arrival, JobStream};
 
 fn received<T: for<'a> serde::Deserialize<'a>>(bytes: &[u8]) -> Result<T, ReceiveError> {
@@ -147,7 +148,7 @@ fn the_largest_messages_fit_a_line() {
         ack_bytes: FRAME_BYTES_MAX,
         window: 1_000_000,
         ack_every: 1_000_000,
-        timeout_ns: TIME_MAX_NS,
+        control: Control::Basic { timeout_ns: TIME_MAX_NS },
     };
     let end = FlowEnd {
         owner: u16::MAX,

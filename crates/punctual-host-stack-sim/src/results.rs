@@ -79,6 +79,7 @@ impl<W: Watch> Machine<'_, W> {
             retransmissions: 0,
             deadline_ns: None,
             late: 0,
+            congestion: None,
             latency: times.latency,
             segments: segments.map(|(segment, time)| SegmentResult { segment, time }).collect(),
             parts: parts.map(|(part, time)| HostPartResult { part, time }).collect(),

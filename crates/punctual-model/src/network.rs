@@ -10,6 +10,7 @@
 use core::ops::Range;
 
 pub use punctual_jobs::flow::Goose;
+use punctual_jobs::stream::Control;
 use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::Scan;
@@ -356,9 +357,8 @@ pub enum Traffic {
         window: u32,
         /// Packets for each acknowledgement.
         ack_every: u32,
-        /// After this long without an acknowledgement everything unacknowledged is sent again; doubles each
-        /// time.
-        timeout: Duration,
+        /// How the sender finds its congestion window, and how long a silence may last.
+        control: Control,
     },
     /// Packets without an answer, as fast as the sender can or one per `interval`.
     Storm {

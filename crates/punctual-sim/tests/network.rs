@@ -320,6 +320,42 @@ fn a_stream_repairs_what_a_small_ring_of_the_card_loses() {
     assert!(goodput > 10_000 && goodput <= stream.packets.delivered, "{goodput}");
 }
 
+/// What the card's ring drops is sent again, and the window returns to what ring and driver hold.
+#[test]
+fn tcps_congestion_control_finds_the_window_that_a_small_ring_holds() {
+    for control in ["reno", "cubic"] {
+        let stream = format!(
+            "[flow.stream]\nkind = 'stream'\nfrom = 'client'\nto = 'g1'\nwindow = 1000\n\
+             congestion_control = '{control}'\n"
+        );
+        let text = quiet(1, &stream).replace("delay = '10us'", "delay = '10us'\nring_slots = 64");
+        let results = run(&text);
+        let stream = flow(&results, "stream");
+        let goodput = stream.packets.bytes / 1514;
+        assert!(goodput > 60_000 && goodput <= stream.packets.delivered, "{control}: {goodput}");
+        let of = stream.congestion.as_ref().unwrap();
+        assert_eq!(of.control, control);
+        assert!(of.fast_retransmits > 1 && stream.retransmissions >= of.fast_retransmits, "{of:?}");
+        assert!(
+            stream.packets.dropped.nic > 0 && of.threshold.is_some_and(|packets| packets < 200),
+            "{of:?}"
+        );
+        assert!(of.window_max < 400 && of.rto_ns == 200 * MS && stream.timeouts == 0, "{of:?}");
+    }
+}
+
+/// Nothing is dropped, so the window grows up to the flow's and stays there: TCP's congestion control does
+/// what a fixed window does.
+#[test]
+fn without_losses_the_flows_window_bounds_the_stream() {
+    let stream = |more: &str| format!("[flow.stream]\nkind = 'stream'\nfrom = 'g1'\nto = 'g2'\n{more}");
+    let basic = run(&quiet(2, &stream(""))).flows.remove(0);
+    let cubic = run(&quiet(2, &stream("congestion_control = 'cubic'\n"))).flows.remove(0);
+    let of = cubic.congestion.unwrap();
+    assert_eq!((of.window, of.window_max, of.threshold, of.fast_retransmits), (64, 64, None, 0));
+    assert!(basic.packets.bytes.abs_diff(cubic.packets.bytes) * 100 < basic.packets.bytes);
+}
+
 /// A chain from guest to guest, back, and to a task beside.
 const LOOP: &str = "task.compute = { on_packet = true, cost = '200us', deadline = '1ms' }
     [domain.g1.task.sense]\nperiod = '10ms'\ncost = '100us'
@@ -510,7 +546,7 @@ proptest! {
         processors in 1usize..4,
         ring_slots in prop::sample::select(vec![1u32, 2, 16, 256]),
         jitter in any::<bool>(),
-        flows in prop::collection::vec((0usize..6, 0usize..4, 0usize..4, 1u64..2000, 1u32..200), 1..8),
+        flows in prop::collection::vec((0usize..8, 0usize..4, 0usize..4, 1u64..2000, 1u32..200), 1..8),
         switch_us in 0u64..30,
         seed in any::<u32>(),
     ) {
@@ -543,6 +579,11 @@ proptest! {
                 2 => format!("kind = 'periodic'\nperiod = '{us}us'\nburst = {n}\nslack_mean = '{us}us'\n"),
                 3 => format!("kind = 'goose'\nperiod = '{us}us'\nretransmit = '{n}us'\nheartbeat = '5ms'\n"),
                 4 => format!("kind = 'stream'\nwindow = {n}\nack_every = 1\ntimeout = '{us}us'\n"),
+                5 | 6 => format!(
+                    "kind = 'stream'\nwindow = {n}\nack_every = 1\nrto_min = '{us}us'\n\
+                     congestion_control = '{}'\n",
+                    ["reno", "cubic"][kind - 5],
+                ),
                 _ => format!("kind = 'storm'\ninterval = '{us}us'\n"),
             };
             text += &format!("[flow.f{i}]\nfrom = '{}'\nto = '{}'\n{keys}", ends[from], ends[to]);
@@ -553,6 +594,8 @@ proptest! {
         for flow in &results.flows {
             let p = &flow.packets;
             prop_assert_eq!(p.created, p.delivered + p.dropped.total() + p.in_flight);
+            let is_over_the_link = [&flow.from, &flow.to].into_iter().any(|end| *end == "client");
+            prop_assert!(!is_over_the_link || p.bytes * 8 <= 40 * MS, "a link of 1 Gbit/s");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use punctual_jobs::Job;
 use punctual_jobs::flow::{Goose, GooseState, SEND_QUEUE_MAX, STORM_RETRY_NS, burst_gap_ns};
 use punctual_jobs::histogram::Histogram;
-use punctual_jobs::stream::{ACK_DELAY_NS, Receiver, Sender};
+use punctual_jobs::stream::{ACK_DELAY_NS, Control, Receiver, Sender};
 
 use super::frame::{Packet, Role};
 use crate::protocol::{ChainStep, FlowEnd, FlowReport, Network, Next, SERVED_JOBS_MAX, Times, Traffic};
@@ -63,8 +63,11 @@ struct Flow {
     goose: GooseState,
     sender: Sender,
     receiver: Receiver,
+    /// Is the timer set that gives up a request?
+    request_set: bool,
     silence_at_ns: u64,
-    silence_set: bool,
+    /// When the stream's timer is due, or never. It is not moved to a later time.
+    silence_set_for_ns: u64,
     ack_at_ns: u64,
     ack_set: bool,
     tally: Tally,
@@ -295,7 +298,7 @@ impl Engine {
         if flow.waiting.len() < WAITING_MAX {
             flow.waiting.push_back((number, now_ns.saturating_add(timeout_ns)));
         }
-        if one_by_one && !std::mem::replace(&mut flow.silence_set, true) {
+        if one_by_one && !std::mem::replace(&mut flow.request_set, true) {
             self.set(now_ns.saturating_add(timeout_ns), Timer::Timeout(place));
         }
         self.create(place, (Role::Request, number, due_ns), bytes, false);
@@ -304,14 +307,14 @@ impl Engine {
     /// For requests one at a time: drops an overdue request and sends the next one.
     fn request_timeout(&mut self, place: usize, now_ns: u64) {
         let flow = &mut self.flows[place];
-        flow.silence_set = false;
+        flow.request_set = false;
         match flow.waiting.front() {
             Some(&(_, until_ns)) if until_ns <= now_ns => {
                 flow.expire(now_ns);
                 self.flow_next(place, now_ns, now_ns);
             }
             Some(&(_, until_ns)) => {
-                flow.silence_set = true;
+                flow.request_set = true;
                 self.set(until_ns, Timer::Timeout(place));
             }
             None => {}
@@ -331,33 +334,39 @@ impl Engine {
 
     /// Sends the packets that the window allows.
     fn stream_sends(&mut self, place: usize, now_ns: u64) {
-        let Traffic::Stream { bytes, timeout_ns, .. } = self.flows[place].end.traffic else { return };
-        while let Some((number, again)) = self.flows[place].sender.send() {
+        let Traffic::Stream { bytes, .. } = self.flows[place].end.traffic else { return };
+        while let Some((number, again)) = self.flows[place].sender.send(now_ns) {
             self.flows[place].tally.report.retransmissions += u64::from(again);
             self.create(place, (Role::Data, number, now_ns), bytes, true);
         }
         let flow = &mut self.flows[place];
-        if !flow.sender.waits() {
-            flow.silence_at_ns = u64::MAX;
-            return;
-        }
-        flow.silence_at_ns = now_ns.saturating_add(flow.sender.patience_ns(timeout_ns));
-        let at_ns = flow.silence_at_ns;
-        if !std::mem::replace(&mut flow.silence_set, true) {
+        flow.silence_at_ns = flow.sender.expires_at_ns(now_ns).unwrap_or(u64::MAX);
+        self.set_silence(place);
+    }
+
+    /// Sets the stream's timer unless it is due by then.
+    fn set_silence(&mut self, place: usize) {
+        let flow = &mut self.flows[place];
+        if flow.silence_at_ns < flow.silence_set_for_ns {
+            flow.silence_set_for_ns = flow.silence_at_ns;
+            let at_ns = flow.silence_at_ns;
             self.set(at_ns, Timer::Silence(place));
         }
     }
 
     fn stream_silence(&mut self, place: usize, now_ns: u64) {
         let flow = &mut self.flows[place];
-        flow.silence_set = false;
+        if now_ns < flow.silence_set_for_ns {
+            // An earlier time was set after this one, and is past.
+            return;
+        }
+        flow.silence_set_for_ns = u64::MAX;
         if flow.silence_at_ns > now_ns {
-            let at_ns = flow.silence_at_ns;
-            flow.silence_set = at_ns != u64::MAX;
-            return self.set(at_ns, Timer::Silence(place));
+            // Packets were acknowledged since the timer was set.
+            return self.set_silence(place);
         }
         flow.tally.report.timeouts += 1;
-        flow.sender.give_up();
+        flow.sender.expire();
         self.stream_sends(place, now_ns);
     }
 
@@ -469,7 +478,7 @@ impl Engine {
         if packet.number > flow.sender.sent() {
             return;
         }
-        if let Some(number) = flow.sender.acknowledge(packet.number) {
+        if let Some(number) = flow.sender.acknowledge(packet.number, now_ns) {
             flow.tally.report.retransmissions += 1;
             self.create(place, (Role::Data, number, now_ns), bytes, true);
         }
@@ -541,19 +550,20 @@ impl Engine {
 
 impl Flow {
     fn new(end: &FlowEnd) -> Flow {
-        let (window, ack_every) = match end.traffic {
-            Traffic::Stream { window, ack_every, .. } => (window, ack_every),
-            _ => (1, 1),
+        let (window, ack_every, control) = match end.traffic {
+            Traffic::Stream { window, ack_every, control, .. } => (window, ack_every, control),
+            _ => (1, 1, Control::Basic { timeout_ns: u64::MAX }),
         };
         Flow {
             end: end.clone(),
             number: 0,
             waiting: VecDeque::with_capacity(64),
             goose: GooseState::default(),
-            sender: Sender::new(window),
+            sender: Sender::new(window, control),
             receiver: Receiver::new(ack_every),
+            request_set: false,
             silence_at_ns: u64::MAX,
-            silence_set: false,
+            silence_set_for_ns: u64::MAX,
             ack_at_ns: u64::MAX,
             ack_set: false,
             tally: Tally::of(end.owner),

@@ -1,5 +1,6 @@
 //! Messages about flows and chains: a guest's ends of flows, its steps of chains, and what it measured.
 
+use punctual_jobs::stream::Control;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::BUCKETS_MAX;
@@ -54,7 +55,7 @@ pub enum Traffic {
     /// Messages of a GOOSE publisher; see [`punctual_jobs::flow::Goose`].
     Goose { bytes: u32, period_ns: Option<u64>, slack_mean_ns: u64, retransmit_ns: u64, heartbeat_ns: u64 },
     /// As many packets as the window and the receiver's acknowledgements allow.
-    Stream { bytes: u32, ack_bytes: u32, window: u32, ack_every: u32, timeout_ns: u64 },
+    Stream { bytes: u32, ack_bytes: u32, window: u32, ack_every: u32, control: Control },
     /// Packets without an answer, as fast as the sender can or one per `interval_ns`.
     Storm { bytes: u32, interval_ns: u64 },
 }

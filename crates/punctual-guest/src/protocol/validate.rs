@@ -1,5 +1,6 @@
 //! Checks of whole messages against their bounds, before either side acts on them.
 
+use punctual_jobs::stream::{Control, TcpParams};
 use punctual_jobs::{Arrival, JobStream};
 
 use super::bounds::{
@@ -184,12 +185,18 @@ impl Traffic {
                 distance("retransmit_ns", retransmit_ns)?;
                 distance("heartbeat_ns", heartbeat_ns)
             }
-            Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout_ns } => {
+            Traffic::Stream { bytes, ack_bytes, window, ack_every, control } => {
                 check_bytes(bytes)?;
                 check_bytes(ack_bytes)?;
                 within("window", window.into(), 1, 1_000_000)?;
                 within("ack_every", ack_every.into(), 1, 1_000_000)?;
-                distance("timeout_ns", timeout_ns)
+                match control {
+                    Control::Basic { timeout_ns } => distance("timeout_ns", timeout_ns),
+                    Control::Tcp(TcpParams { initial_window, rto_min_ns, .. }) => {
+                        within("initial_window", initial_window.into(), 1, 1_000_000)?;
+                        distance("rto_min_ns", rto_min_ns)
+                    }
+                }
             }
             Traffic::Storm { bytes, interval_ns } => {
                 check_bytes(bytes)?;

@@ -21,8 +21,8 @@ pub use entities::{
 pub use jobs::JobStats;
 pub use machine::{Delivery, Disturbance, DisturbedInterval, DisturbedJobs, Enforcement, HostTimes, Misses};
 pub use network::{
-    ChainResult, DropCounts, FlowResult, HostPart, HostPartResult, NetworkResult, PacketCounts, Segment,
-    SegmentResult,
+    ChainResult, CongestionResult, DropCounts, FlowResult, HostPart, HostPartResult, NetworkResult,
+    PacketCounts, Segment, SegmentResult,
 };
 pub use sockets::SocketsResult;
 pub use switch::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};

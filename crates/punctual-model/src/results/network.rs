@@ -302,6 +302,46 @@ impl PacketCounts {
     }
 }
 
+/// What the congestion control of a stream did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CongestionResult {
+    /// `reno` or `cubic`.
+    pub control: String,
+    /// Losses that duplicate acknowledgements showed.
+    pub fast_retransmits: u64,
+    /// The congestion window at the end, in packets; of several runs, the greatest.
+    pub window: u32,
+    /// The greatest congestion window, in packets.
+    pub window_max: u32,
+    /// The slow start threshold at the end, in packets, once there was a loss; of several runs, the greatest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<u32>,
+    /// The smoothed round trip at the end, once one was measured; of several runs, the longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub srtt_ns: Option<u64>,
+    /// The retransmission timeout at the end; of several runs, the longest.
+    pub rto_ns: u64,
+}
+
+impl CongestionResult {
+    fn merge(&mut self, other: &CongestionResult) {
+        self.fast_retransmits += other.fast_retransmits;
+        self.window = self.window.max(other.window);
+        self.window_max = self.window_max.max(other.window_max);
+        self.threshold = self.threshold.max(other.threshold);
+        self.srtt_ns = self.srtt_ns.max(other.srtt_ns);
+        self.rto_ns = self.rto_ns.max(other.rto_ns);
+    }
+}
+
+/// Adds what the congestion control of the same stream did in another run.
+pub(super) fn merge_congestion(own: &mut Option<CongestionResult>, other: Option<&CongestionResult>) {
+    match (own, other) {
+        (Some(own), Some(other)) => own.merge(other),
+        (own, other) => *own = own.take().or_else(|| other.cloned()),
+    }
+}
+
 /// What one flow did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowResult {
@@ -327,6 +367,9 @@ pub struct FlowResult {
     /// Packets, or answers, that came after the deadline. Those that were lost are not among them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: u64,
+    /// The window of a stream with TCP's congestion control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<CongestionResult>,
     /// From creation to reception; of `ping` and `request` from the request's creation to the answer's
     /// reception.
     pub latency: Histogram,

@@ -195,6 +195,7 @@ impl Results {
             a.timeouts += b.timeouts;
             a.retransmissions += b.retransmissions;
             a.late += b.late;
+            network::merge_congestion(&mut a.congestion, b.congestion.as_ref());
             a.latency.merge(&b.latency);
             network::merge_segments(&mut a.segments, &b.segments);
             network::merge_parts(&mut a.parts, &b.parts);

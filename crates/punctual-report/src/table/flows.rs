@@ -2,6 +2,7 @@
 
 use punctual_model::results::{FlowResult, HostPart, PacketCounts, Segment, SegmentResult, SocketsResult};
 use punctual_model::{Histogram, Results};
+use punctual_sched::Duration;
 
 use super::cells::{counts, histograms, latency, miss_cell, time};
 use super::layout::{Row, Value, blocks, lines};
@@ -59,6 +60,34 @@ pub(super) fn flows(results: &Results, colour: bool) -> String {
         columns.insert(3, "late");
     }
     blocks("flow", &columns, &results.flows.iter().map(row).collect::<Vec<_>>(), colour)
+}
+
+/// What the congestion control of streams did: a row for each stream that has one.
+pub(super) fn congestion(results: &Results, colour: bool) -> String {
+    let row = |flow: &FlowResult| {
+        let of = flow.congestion.as_ref()?;
+        let mut row = vec![Value::plain(of.control.as_str())];
+        row.extend(counts([flow.retransmissions, of.fast_retransmits, flow.timeouts]));
+        row.extend(counts([of.window, of.window_max].map(u64::from)));
+        row.push(Value::plain(of.threshold.map_or("-".into(), |packets| fmt_count(packets.into()))));
+        let times = [of.srtt_ns, Some(of.rto_ns)];
+        row.extend(
+            times.map(|ns| ns.map_or("-".into(), |ns| fmt_duration(Duration::from_ns(ns)))).map(Value::plain),
+        );
+        Some((flow.name.clone(), row))
+    };
+    let columns = [
+        "congestion control",
+        "retransmissions",
+        "fast retransmits",
+        "timeouts",
+        "window",
+        "most",
+        "threshold",
+        "round trip",
+        "RTO",
+    ];
+    blocks("stream", &columns, &results.flows.iter().filter_map(row).collect::<Vec<_>>(), colour)
 }
 
 /// The mean time in each segment.

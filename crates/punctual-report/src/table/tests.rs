@@ -239,6 +239,7 @@ pub(crate) fn with_packets(mut results: Results) -> Results {
         retransmissions: 0,
         deadline_ns: None,
         late: 0,
+        congestion: None,
         latency: distribution(200, parts.iter().map(|part| part.1).sum()),
         segments: segments(parts),
         parts: Vec::new(),

@@ -195,7 +195,9 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
     let (from, to) = (end(net, flow.from), end(net, flow.to));
     let (forth, back) = (lane(net, from, to, ix), lane(net, to, from, ix));
     let stream = match flow.traffic {
-        Traffic::Stream { window, ack_every, .. } => Some((Sender::new(window), Receiver::new(ack_every))),
+        Traffic::Stream { window, ack_every, control, .. } => {
+            Some((Sender::new(window, control), Receiver::new(ack_every)))
+        }
         _ => None,
     };
     let (sender, receiver) = stream.unzip();
@@ -216,7 +218,8 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
         sender,
         receiver,
         silence_at: Instant::NEVER,
-        silence_set: false,
+        silence_set_for: Instant::NEVER,
+        request_set: false,
         ack_at: Instant::NEVER,
         ack_set: false,
     });

@@ -168,7 +168,7 @@ impl<O: Observer> Machine<'_, O> {
         state.number += 1;
         state.waiting.push_back((request, now + timeout));
         let forth = state.forth;
-        if one_by_one && !std::mem::replace(&mut state.silence_set, true) {
+        if one_by_one && !std::mem::replace(&mut state.request_set, true) {
             self.net.clock.set(now + timeout, Timed::Timeout { flow });
         }
         let packet = self.create(forth, Role::Request(request), bytes);
@@ -189,14 +189,14 @@ impl<O: Observer> Machine<'_, O> {
     pub(super) fn request_timeout(&mut self, flow: u32) {
         let now = self.now;
         let state = &mut self.net.flows[flow as usize];
-        state.silence_set = false;
+        state.request_set = false;
         match state.waiting.front() {
             Some(&(_, until)) if until <= now => {
                 self.expire(flow);
                 self.flow_next(flow);
             }
             Some(&(_, until)) => {
-                state.silence_set = true;
+                state.request_set = true;
                 self.net.clock.set(until, Timed::Timeout { flow });
             }
             None => {}
@@ -272,11 +272,13 @@ impl<O: Observer> Machine<'_, O> {
 
     /// Sends what the window allows.
     fn stream_sends(&mut self, flow: u32) {
+        let now_ns = self.now.as_ns();
         let Traffic::Stream { bytes, .. } = self.net.flows[flow as usize].traffic else { return };
         let forth = self.net.flows[flow as usize].forth;
         loop {
             let state = &mut self.net.flows[flow as usize];
-            let Some((number, again)) = state.sender.as_mut().and_then(|sender| sender.send()) else { break };
+            let next = state.sender.as_mut().and_then(|sender| sender.send(now_ns));
+            let Some((number, again)) = next else { break };
             state.retransmissions += u64::from(again);
             let packet = self.create(forth, Role::Data(number), bytes);
             self.set_out(packet, true);
@@ -286,33 +288,36 @@ impl<O: Observer> Machine<'_, O> {
 
     /// Sets the timer of a stream that waits for acknowledgements.
     fn watch_silence(&mut self, flow: u32) {
-        let now = self.now;
         let state = &mut self.net.flows[flow as usize];
-        let (Traffic::Stream { timeout, .. }, Some(sender)) = (state.traffic, &state.sender) else { return };
-        if !sender.waits() {
-            state.silence_at = Instant::NEVER;
-            return;
-        }
-        state.silence_at = now + Duration::from_ns(sender.patience_ns(timeout.as_ns()));
-        if !std::mem::replace(&mut state.silence_set, true) {
-            let at = state.silence_at;
-            self.net.clock.set(at, Timed::Silence { flow });
+        let Some(sender) = &state.sender else { return };
+        state.silence_at = sender.expires_at_ns(self.now.as_ns()).map_or(Instant::NEVER, Instant::from_ns);
+        // A timeout that follows the round trips may be shorter than the one before.
+        let is_earlier = sender.tcp().is_some() && state.silence_at < state.silence_set_for;
+        if !state.silence_at.is_never() && (state.silence_set_for.is_never() || is_earlier) {
+            state.silence_set_for = state.silence_at;
+            self.net.clock.set(state.silence_at, Timed::Silence { flow });
         }
     }
 
     pub(super) fn stream_silence(&mut self, flow: u32) {
         let now = self.now;
         let state = &mut self.net.flows[flow as usize];
-        state.silence_set = false;
+        if now < state.silence_set_for {
+            // An earlier time was set after this one, and is past.
+            return;
+        }
+        state.silence_set_for = Instant::NEVER;
         if state.silence_at > now {
             // Something was acknowledged since it was set.
-            let at = state.silence_at;
-            state.silence_set = !at.is_never();
-            return self.net.clock.set(at, Timed::Silence { flow });
+            if !state.silence_at.is_never() {
+                state.silence_set_for = state.silence_at;
+                self.net.clock.set(state.silence_at, Timed::Silence { flow });
+            }
+            return;
         }
         state.timeouts += 1;
         if let Some(sender) = &mut state.sender {
-            sender.give_up();
+            sender.expire();
         }
         self.stream_sends(flow);
     }
@@ -363,12 +368,13 @@ impl<O: Observer> Machine<'_, O> {
     }
 
     fn ack_arrived(&mut self, owner: u32, up_to: u64) {
+        let now_ns = self.now.as_ns();
         let state = &mut self.net.flows[owner as usize];
         let (Traffic::Stream { bytes, .. }, Some(sender)) = (state.traffic, &mut state.sender) else {
             return;
         };
         let forth = state.forth;
-        if let Some(number) = sender.acknowledge(up_to) {
+        if let Some(number) = sender.acknowledge(up_to, now_ns) {
             state.retransmissions += 1;
             let packet = self.create(forth, Role::Data(number), bytes);
             self.set_out(packet, true);

@@ -336,10 +336,13 @@ struct FlowState {
     goose: GooseState,
     sender: Option<Sender>,
     receiver: Option<Receiver>,
-    /// A stream's silence lasts too long from then on; requests are given up when they say.
+    /// Is the timer set that gives up a request?
+    request_set: bool,
+    /// A stream's silence lasts too long from then on.
     silence_at: Instant,
-    /// Is the timer for it set? It is not moved, but looks again when it fires.
-    silence_set: bool,
+    /// When the stream's timer fires, if it is set. It is not moved to a later time, but looks again when it
+    /// fires.
+    silence_set_for: Instant,
     /// A packet of a stream is acknowledged at the latest then, and is the timer for it set?
     ack_at: Instant,
     ack_set: bool,

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use punctual_model::network::Traffic;
 use punctual_model::results::{
-    ChainResult, FlowResult, JobStats, NetworkResult, PacketCounts, Segment, SegmentResult,
+    ChainResult, CongestionResult, FlowResult, JobStats, NetworkResult, PacketCounts, Segment, SegmentResult,
 };
 use punctual_sched::Duration;
 
-use super::{Served, Tally, Times};
+use super::{FlowState, Served, Tally, Times};
 use crate::index::KernelIx;
 use crate::machine::Machine;
 use crate::observe::{Event, Observer, PacketEvent};
@@ -57,8 +58,9 @@ impl<O: Observer> Machine<'_, O> {
 
     pub(crate) fn flow_results(&mut self) -> Vec<FlowResult> {
         let flows = std::mem::take(&mut self.net.flows);
-        let result = |(flow, state): (&punctual_model::network::Flow, super::FlowState)| {
+        let result = |(flow, state): (&punctual_model::network::Flow, FlowState)| {
             let network = &self.host.networks[flow.network.0];
+            let congestion = congestion(&state);
             let (packets, latency, segments) = state.tally.result();
             FlowResult {
                 name: flow.name.clone(),
@@ -71,6 +73,7 @@ impl<O: Observer> Machine<'_, O> {
                 retransmissions: state.retransmissions,
                 deadline_ns: flow.deadline.map(Duration::as_ns),
                 late: state.late,
+                congestion,
                 latency,
                 segments,
                 parts: Vec::new(),
@@ -113,6 +116,21 @@ impl<O: Observer> Machine<'_, O> {
         }
         spent
     }
+}
+
+fn congestion(state: &FlowState) -> Option<CongestionResult> {
+    let Traffic::Stream { control, .. } = state.traffic else { return None };
+    let tcp = state.sender.as_ref()?.tcp()?;
+    let counts = tcp.counts();
+    Some(CongestionResult {
+        control: control.name().into(),
+        fast_retransmits: counts.fast_retransmits,
+        window: tcp.congestion_window(),
+        window_max: counts.window_max,
+        threshold: tcp.threshold(),
+        srtt_ns: tcp.srtt_ns(),
+        rto_ns: tcp.rto_ns(),
+    })
 }
 
 impl Tally {

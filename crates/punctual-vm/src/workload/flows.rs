@@ -170,8 +170,8 @@ fn traffic(of: Traffic) -> protocol::Traffic {
             retransmit_ns: retransmit.as_ns(),
             heartbeat_ns: heartbeat.as_ns(),
         },
-        Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout } => {
-            protocol::Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout_ns: timeout.as_ns() }
+        Traffic::Stream { bytes, ack_bytes, window, ack_every, control } => {
+            protocol::Traffic::Stream { bytes, ack_bytes, window, ack_every, control }
         }
         Traffic::Storm { bytes, interval } => {
             protocol::Traffic::Storm { bytes, interval_ns: interval.as_ns() }
@@ -232,6 +232,7 @@ pub fn flow_results(host: &Host, ends: &Ends, reports: &[FlowReport]) -> Vec<Flo
             retransmissions: sum.retransmissions,
             deadline_ns: flow.deadline.map(Duration::as_ns),
             late: sum.late,
+            congestion: None,
             latency,
             segments: Vec::new(),
             parts: Vec::new(),

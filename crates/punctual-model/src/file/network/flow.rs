@@ -1,5 +1,6 @@
 //! Reads the tables of flows and chains before the names in them are looked up.
 
+use punctual_jobs::stream::{Algorithm, Control, TcpParams};
 use punctual_sched::Duration;
 
 use super::draft::{ChainDraft, FlowDraft};
@@ -11,7 +12,7 @@ use crate::file::section::Section;
 use crate::network::Traffic;
 
 /// Keys that only some kinds of flow have.
-const KEYS_OF_KINDS: [(&str, &[&str]); 14] = [
+const KEYS_OF_KINDS: [(&str, &[&str]); 17] = [
     ("count", &["ping", "request", "periodic", "goose", "storm"]),
     ("reply_bytes", &["request"]),
     ("period", &["request", "periodic", "goose"]),
@@ -25,8 +26,14 @@ const KEYS_OF_KINDS: [(&str, &[&str]); 14] = [
     ("window", &["stream"]),
     ("ack_bytes", &["stream"]),
     ("ack_every", &["stream"]),
+    ("congestion_control", &["stream"]),
+    ("initial_window", &["stream"]),
+    ("rto_min", &["stream"]),
     ("interval", &["storm"]),
 ];
+
+/// `timeout` of a stream.
+const STREAM_TIMEOUT: Duration = Duration::from_ms(200);
 
 pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraft> {
     let kind = section.word("kind", errors);
@@ -67,8 +74,8 @@ fn traffic(section: Section<'_>, kind: &str, errors: &mut Errors) -> Option<Traf
     let mut length = |key, default: u32| section.count(key, errors).map_or(default, |n| n as u32);
     let bytes = length("bytes", if matches!(kind, "stream" | "storm") { 1514 } else { 98 });
     let (reply_bytes, ack_bytes) = (length("reply_bytes", bytes), length("ack_bytes", 66));
-    let seconds = section.duration("timeout", errors);
-    let timeout = seconds.unwrap_or(Duration::from_ms(if kind == "stream" { 200 } else { 1000 }));
+    let given = section.duration("timeout", errors);
+    let timeout = given.unwrap_or(Duration::from_secs(1));
     let period = section.duration("period", errors);
     let mut number = |key| section.count_or_default(key, errors) as u32;
     let (burst, window, ack_every) = (number("burst"), number("window"), number("ack_every"));
@@ -99,7 +106,8 @@ fn traffic(section: Section<'_>, kind: &str, errors: &mut Errors) -> Option<Traf
                 let message = "the receiver would wait for more packets than the window has";
                 errors.add(place, message, format!("expected `ack_every` at most `window` ({window})"));
             }
-            Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout }
+            let control = control(section, given, errors);
+            Traffic::Stream { bytes, ack_bytes, window, ack_every, control }
         }
         _ => Traffic::Storm { bytes, interval },
     })
@@ -119,6 +127,32 @@ fn goose(section: Section<'_>, traffic: &Traffic, errors: &mut Errors) -> Traffi
         errors.add(entry.key_place, message, "expected a `period` too, the least distance of events");
     }
     *traffic
+}
+
+/// How a stream finds its window. A key that belongs to another choice is an error.
+fn control(section: Section<'_>, timeout: Option<Duration>, errors: &mut Errors) -> Control {
+    let name = section.word("congestion_control", errors).unwrap_or("basic");
+    let algorithm = match name {
+        "reno" => Some(Algorithm::Reno),
+        "cubic" => Some(Algorithm::Cubic),
+        _ => None,
+    };
+    let (others, expected): (&[_], _) = match algorithm {
+        Some(_) => (&["timeout"], "expected `rto_min`: the timeout follows from the round trips (RFC 6298)"),
+        None => (&["initial_window", "rto_min"], "expected `congestion_control`: \"reno\" or \"cubic\""),
+    };
+    for entry in others.iter().filter_map(|key| section.get(key)) {
+        let message = format!("a stream with the congestion control \"{name}\" has no `{}`", entry.key);
+        errors.add(entry.key_place, message, expected);
+    }
+    match algorithm {
+        Some(algorithm) => Control::Tcp(TcpParams {
+            algorithm,
+            initial_window: section.count_or_default("initial_window", errors) as u32,
+            rto_min_ns: section.duration_or_default("rto_min", errors).as_ns(),
+        }),
+        None => Control::Basic { timeout_ns: timeout.unwrap_or(STREAM_TIMEOUT).as_ns() },
+    }
 }
 
 pub(super) fn chain(section: Section<'_>, errors: &mut Errors) -> Option<ChainDraft> {

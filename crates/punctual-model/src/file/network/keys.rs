@@ -19,6 +19,8 @@ pub(crate) const SCANS: [&str; 3] = ["resume", "first", "word"];
 pub(crate) const EVENTS: [&str; 2] = ["first", "one-by-one"];
 /// Spellings of [`crate::network::Transport`].
 pub(crate) const TRANSPORTS: [&str; 2] = ["frames", "sockets"];
+/// Spellings of [`punctual_jobs::stream::Control`].
+pub(crate) const CONTROLS: [&str; 3] = ["basic", "reno", "cubic"];
 /// Spellings of [`crate::network::Traffic`].
 pub(crate) const KINDS: [&str; 6] = ["ping", "request", "periodic", "goose", "stream", "storm"];
 
@@ -387,8 +389,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "timeout",
             SOME_TIME,
             Some("1s; stream 200ms"),
-            "`ping`, `request`: when an answer is given up. `stream`: silence after which everything \
-             unacknowledged is sent again; doubles each time.",
+            "`ping`, `request`: when an answer is given up. `stream` (`basic`): silence after which \
+             everything unacknowledged is sent again; doubles each time.",
         ),
         key(
             "server",
@@ -399,6 +401,27 @@ pub(crate) static FLOW: TableInfo = TableInfo {
         key("window", PACKETS, Some("64"), "`stream`: packets on their way at most."),
         key("ack_bytes", LENGTH, Some("66"), "`stream`: length of an acknowledgement."),
         key("ack_every", PACKETS, Some("2"), "`stream`: packets for each acknowledgement."),
+        key(
+            "congestion_control",
+            Kind::Word(&CONTROLS),
+            Some("basic"),
+            "`stream`: `reno` (RFC 5681, 6582) and `cubic` (RFC 9438) are TCP's, with the retransmission \
+             timeout of RFC 6298; `basic` begins with 2 packets, grows and halves as Reno does and has the \
+             fixed `timeout`.",
+        ),
+        key(
+            "initial_window",
+            PACKETS,
+            Some("10"),
+            "`reno`, `cubic`: packets on their way at most when the stream begins (RFC 6928; Linux since \
+             2.6.39, before: 3).",
+        ),
+        key(
+            "rto_min",
+            SOME_TIME,
+            Some("200ms"),
+            "`reno`, `cubic`: the shortest retransmission timeout (Linux `TCP_RTO_MIN`).",
+        ),
         key(
             "interval",
             ANY_TIME,

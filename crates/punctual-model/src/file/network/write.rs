@@ -1,6 +1,8 @@
 //! Networks, flows and chains as tables of a host file.
 
+use punctual_jobs::stream::{Control, TcpParams};
 use punctual_net::event_channel::Scan;
+use punctual_sched::Duration;
 use toml_edit::Table;
 
 use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
@@ -192,14 +194,28 @@ fn traffic(host: &Host, traffic: &Traffic) -> Keys {
             keys.extend([("retransmit", time(retransmit)), ("heartbeat", time(heartbeat))]);
             keys
         }
-        Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout } => vec![
-            ("bytes", number(bytes)),
-            ("ack_bytes", number(ack_bytes)),
-            ("window", number(window)),
-            ("ack_every", number(ack_every)),
-            ("timeout", time(timeout)),
-        ],
+        Traffic::Stream { bytes, ack_bytes, window, ack_every, control: by } => {
+            let mut keys = vec![
+                ("bytes", number(bytes)),
+                ("ack_bytes", number(ack_bytes)),
+                ("window", number(window)),
+                ("ack_every", number(ack_every)),
+            ];
+            keys.extend(control(by));
+            keys
+        }
         Traffic::Storm { bytes, interval } => vec![("bytes", number(bytes)), ("interval", time(interval))],
+    }
+}
+
+fn control(control: Control) -> Keys {
+    match control {
+        Control::Basic { timeout_ns } => vec![("timeout", time(Duration::from_ns(timeout_ns)))],
+        Control::Tcp(TcpParams { initial_window, rto_min_ns, .. }) => vec![
+            ("congestion_control", control.name().into()),
+            ("initial_window", number(initial_window)),
+            ("rto_min", time(Duration::from_ns(rto_min_ns))),
+        ],
     }
 }
 

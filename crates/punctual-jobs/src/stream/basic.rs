@@ -1,31 +1,25 @@
-//! A stream as TCP's bulk transfer: a window that acknowledgements open, halved on a loss.
+//! The sender of `congestion_control = "basic"`: slow start, halving and NewReno's recovery in whole packets,
+//! with a fixed timeout.
 //!
 //! # Rules
-//! RFC 5681 and RFC 6582 (NewReno) in whole packets; delayed acknowledgements as in Linux.
-//!
-//! - **Sender.** Sends while fewer packets are on their way than the congestion window, and than the flow's
-//!   window, allow. The congestion window starts at 2, grows by one for each new packet acknowledged up to
-//!   the slow start threshold, and by one for each window beyond it.
+//! - The congestion window starts at 2, grows by one for each new packet acknowledged up to the slow start
+//!   threshold, and by one for each window beyond it.
 //! - **Loss.** Three acknowledgements that acknowledge nothing new: threshold and window become half of what
 //!   is on its way (at least 2), the first packet is sent again, and so is the next missing one on every
 //!   partial acknowledgement, until all that was on its way is acknowledged.
 //! - **Silence.** Nothing acknowledged for the timeout: threshold as above, window 1, everything
 //!   unacknowledged is sent again; the timeout doubles until something is acknowledged, up to `BACKOFF_MAX`
 //!   times.
-//! - **Receiver.** Acknowledges every `ack_every` packets, every packet that leaves or fills a gap at once,
-//!   and a remaining packet after [`ACK_DELAY_NS`]. Packets beyond a gap are kept.
 
-use alloc::collections::VecDeque;
-
-/// How long a packet waits for its acknowledgement at most (Linux `TCP_DELACK_MIN`).
-pub const ACK_DELAY_NS: u64 = 40_000_000;
 /// Doublings of the timeout at most.
 const BACKOFF_MAX: u32 = 6;
 const INITIAL_WINDOW: u32 = 2;
 const DUPLICATES: u32 = 3;
 
+/// The sender with a fixed timeout.
 #[derive(Clone, Debug)]
-pub struct Sender {
+pub struct Basic {
+    timeout_ns: u64,
     window: u32,
     acknowledged: u64,
     next: u64,
@@ -41,10 +35,11 @@ pub struct Sender {
     backoff: u32,
 }
 
-impl Sender {
+impl Basic {
     /// A sender with at most `window` packets on their way.
-    pub fn new(window: u32) -> Self {
-        Sender {
+    pub(super) fn new(window: u32, timeout_ns: u64) -> Self {
+        Basic {
+            timeout_ns,
             window,
             acknowledged: 0,
             next: 0,
@@ -59,7 +54,7 @@ impl Sender {
     }
 
     /// The next packet, if the window allows one; it counts as sent. True: it was sent before.
-    pub fn send(&mut self) -> Option<(u64, bool)> {
+    pub(super) fn send(&mut self) -> Option<(u64, bool)> {
         let allowed = u64::from(self.congestion.min(self.window));
         if self.next >= self.acknowledged + allowed {
             return None;
@@ -72,18 +67,18 @@ impl Sender {
     }
 
     /// One beyond the greatest packet ever sent.
-    pub fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Is anything on its way?
-    pub fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         self.acknowledged < self.next
     }
 
     /// How long silence may last.
-    pub fn patience_ns(&self, timeout_ns: u64) -> u64 {
-        timeout_ns.saturating_mul(1 << self.backoff)
+    pub(super) fn patience_ns(&self) -> u64 {
+        self.timeout_ns.saturating_mul(1 << self.backoff)
     }
 
     fn halve(&mut self) {
@@ -92,7 +87,7 @@ impl Sender {
     }
 
     /// Everything before `up_to` has arrived. Returns a packet to send again at once.
-    pub fn acknowledge(&mut self, up_to: u64) -> Option<u64> {
+    pub(super) fn acknowledge(&mut self, up_to: u64) -> Option<u64> {
         if up_to <= self.acknowledged {
             self.duplicates += u32::from(up_to == self.acknowledged && self.waits());
             if self.duplicates == DUPLICATES && self.recover.is_none() {
@@ -131,7 +126,7 @@ impl Sender {
     }
 
     /// Silence lasted too long.
-    pub fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         self.halve();
         self.congestion = 1;
         self.grown = 0;
@@ -142,67 +137,6 @@ impl Sender {
     }
 }
 
-/// What the receiver does about a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Received {
-    /// Packets that are now complete in order.
-    pub in_order: u64,
-    /// Acknowledge now; otherwise the packet waits for another one or the delay.
-    pub acknowledge: bool,
-}
-
-#[derive(Clone, Debug)]
-pub struct Receiver {
-    ack_every: u32,
-    missing: u64,
-    /// Which packets after it are here.
-    beyond: VecDeque<bool>,
-    unacknowledged: u32,
-}
-
-impl Receiver {
-    /// A receiver that acknowledges every `ack_every` packets.
-    pub fn new(ack_every: u32) -> Self {
-        Receiver { ack_every, missing: 0, beyond: VecDeque::new(), unacknowledged: 0 }
-    }
-
-    /// What an acknowledgement says: everything before this packet is here.
-    pub fn up_to(&self) -> u64 {
-        self.missing
-    }
-
-    /// Is a packet waiting to be acknowledged?
-    pub fn owes(&self) -> bool {
-        self.unacknowledged > 0
-    }
-
-    pub fn acknowledged(&mut self) {
-        self.unacknowledged = 0;
-    }
-
-    pub fn receive(&mut self, packet: u64) -> Received {
-        if packet != self.missing {
-            // A gap, or known already: say at once where the stream stands.
-            if packet > self.missing {
-                let at = (packet - self.missing - 1) as usize;
-                if self.beyond.len() <= at {
-                    self.beyond.resize(at + 1, false);
-                }
-                self.beyond[at] = true;
-            }
-            return Received { in_order: 0, acknowledge: true };
-        }
-        let mut in_order = 1;
-        let filled = !self.beyond.is_empty();
-        while self.beyond.pop_front() == Some(true) {
-            in_order += 1;
-        }
-        self.missing += in_order;
-        self.unacknowledged += 1;
-        Received { in_order, acknowledge: filled || self.unacknowledged >= self.ack_every }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
@@ -210,13 +144,13 @@ mod tests {
     use super::*;
 
     /// All that the window allows.
-    fn burst(sender: &mut Sender) -> Vec<u64> {
+    fn burst(sender: &mut Basic) -> Vec<u64> {
         core::iter::from_fn(|| sender.send().map(|(packet, _)| packet)).collect()
     }
 
     #[test]
     fn the_window_doubles_with_each_round_up_to_the_flows() {
-        let mut sender = Sender::new(12);
+        let mut sender = Basic::new(12, 200);
         let mut sizes = Vec::new();
         for _ in 0..5 {
             let packets = burst(&mut sender);
@@ -230,7 +164,7 @@ mod tests {
 
     #[test]
     fn three_duplicates_send_the_missing_packet_again_and_halve_the_window() {
-        let mut sender = Sender::new(16);
+        let mut sender = Basic::new(16, 200);
         sender.congestion = 8;
         assert_eq!(burst(&mut sender).len(), 8);
         assert_eq!(
@@ -245,30 +179,15 @@ mod tests {
 
     #[test]
     fn silence_sends_everything_again_ever_more_slowly() {
-        let mut sender = Sender::new(16);
+        let mut sender = Basic::new(16, 200);
         burst(&mut sender);
         sender.give_up();
-        assert_eq!(sender.patience_ns(200), 400);
+        assert_eq!(sender.patience_ns(), 400);
         assert_eq!(sender.send(), Some((0, true)));
         assert_eq!(sender.send(), None);
         sender.acknowledge(1);
-        assert_eq!(sender.patience_ns(200), 200);
+        assert_eq!(sender.patience_ns(), 200);
         assert_eq!(sender.send(), Some((1, true)));
         assert_eq!(sender.send(), Some((2, false)));
-    }
-
-    #[test]
-    fn the_receiver_acknowledges_every_second_packet_and_gaps_at_once() {
-        let mut receiver = Receiver::new(2);
-        let plain = |in_order, acknowledge| Received { in_order, acknowledge };
-        assert_eq!(receiver.receive(0), plain(1, false));
-        assert_eq!(receiver.receive(1), plain(1, true));
-        receiver.acknowledged();
-        assert_eq!(receiver.receive(3), plain(0, true));
-        assert_eq!(receiver.receive(4), plain(0, true));
-        assert_eq!(receiver.up_to(), 2);
-        assert_eq!(receiver.receive(2), plain(3, true));
-        assert_eq!(receiver.up_to(), 5);
-        assert_eq!(receiver.receive(1), plain(0, true), "known already");
     }
 }
