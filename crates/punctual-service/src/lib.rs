@@ -27,6 +27,7 @@ pub mod exec;
 pub mod exporter;
 pub mod groups;
 pub mod hook;
+pub mod http;
 mod last_good;
 pub mod libvirt;
 pub mod log;
