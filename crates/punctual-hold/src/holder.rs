@@ -196,6 +196,7 @@ impl Holder {
         Report {
             actors: self.wanted.actors.iter().map(actor).collect(),
             events: std::mem::take(&mut self.events),
+            backend: self.running.as_ref().map(|_| chosen().backend.name().to_owned()),
             failure: self.failure.as_ref().map(|failure| failure.text.clone()),
             cpu_ns: time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
         }
@@ -440,6 +441,11 @@ fn without_idle(left: Vec<usize>, pools: &[Pool]) -> Vec<usize> {
     if left.iter().all(is_idle) { left } else { left.into_iter().filter(|one| !is_idle(one)).collect() }
 }
 
+/// What enforces.
+fn chosen() -> Chosen {
+    Chosen::default()
+}
+
 /// Starts a session with these pools; returns also the processors for everything else.
 fn start(process: &Process, pools: &[Pool]) -> Result<(Session, Vec<usize>), String> {
     let taken: Vec<usize> = pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
@@ -454,7 +460,7 @@ fn start(process: &Process, pools: &[Pool]) -> Result<(Session, Vec<usize>), Str
         silence: SILENCE,
         end: process.end,
         driver: Settings::default(),
-        enforced_by: Chosen::default(),
+        enforced_by: chosen(),
         observed: Observed { keeps_nothing: true, ..Observed::default() },
     };
     let mut session = Session::start(setup).map_err(|failed| failed.to_string())?;

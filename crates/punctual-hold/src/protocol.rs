@@ -71,6 +71,9 @@ pub struct Report {
     pub events: Vec<Event>,
     /// The VMs that are wanted, by ascending process.
     pub actors: Vec<HeldActor>,
+    /// What enforces, by its name in host files; `None` while nothing is held.
+    #[serde(default)]
+    pub backend: Option<String>,
     /// Why nothing can be held at all, if so.
     pub failure: Option<String>,
     /// Processor time of the enforcers and of all else in this process, in ns.

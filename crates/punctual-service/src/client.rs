@@ -11,10 +11,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::admission::Admission;
+use crate::history::HistoryView;
 use crate::service;
 use crate::varlink::{Call, INTERFACE, Reply};
 use crate::view::{ActorView, HostView};
-use crate::waits::WhyView;
+use crate::waits::{VmWaitView, WhyView};
 
 /// The service answers within this.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -124,6 +125,22 @@ impl Client {
         let mut parameters = named(name);
         parameters.insert("last_s".into(), last_s.into());
         field(self.call("Why", parameters)?, "why")
+    }
+
+    /// The longest waits of all VMs in the last seconds.
+    ///
+    /// # Errors
+    /// The service does not answer.
+    pub fn worst(&mut self, last_s: u64) -> Result<Vec<VmWaitView>, ClientError> {
+        field(self.call("Worst", Map::from_iter([("last_s".to_owned(), last_s.into())]))?, "waits")
+    }
+
+    /// Who had the processors in moments after that of this number; not all of them need fit into one answer.
+    ///
+    /// # Errors
+    /// The service does not answer.
+    pub fn history(&mut self, since: u64) -> Result<HistoryView, ClientError> {
+        field(self.call("History", Map::from_iter([("since".to_owned(), since.into())]))?, "history")
     }
 
     /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?

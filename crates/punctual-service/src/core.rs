@@ -18,6 +18,7 @@ use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
 use crate::enforcement::Enforcement;
 use crate::groups::Groups;
+use crate::history::History;
 use crate::last_good::{LastGood, Start};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     store: Store,
     /// What VMs wait for.
     pub(crate) waits: Waits,
+    /// Who had the processors.
+    history: History,
     last_good: LastGood,
     discovery: Discovery,
     groups: Groups,
@@ -93,6 +96,7 @@ impl Core {
             registry: Registry::new(proc, config, owners),
             store: Store::new(directory),
             waits,
+            history: History::new(proc),
             last_good,
             discovery: Discovery::new(proc),
             groups: Groups::of_machine(),
@@ -264,6 +268,7 @@ impl Core {
     /// Takes what the enforcing process says.
     pub(crate) fn take_report(&mut self, report: Report) {
         self.enforcement.failure = report.failure;
+        self.enforcement.backend = report.backend;
         self.enforcement.cpu_ns = Some(report.cpu_ns);
         self.enforcement.actors = report.actors.into_iter().map(|actor| (actor.process, actor)).collect();
         self.step_held();
@@ -337,6 +342,7 @@ impl Core {
         let discovery = &self.discovery;
         self.registry.sample(now, |process| discovery.vhost(process));
         self.waits.sample(&self.registry);
+        self.history.sample(&self.registry, &mut self.waits);
         self.judge();
         let mut warnings: Vec<(Option<(String, u32)>, Warning)> = Vec::new();
         for actor in self.registry.actors() {
@@ -454,6 +460,7 @@ impl Core {
         let mut view = view::actor(&self.proc, &self.registry, actor, held);
         view.warnings = self.warnings(actor);
         view.waits = self.waits.parts(actor.process);
+        view.lately = self.waits.lately(actor.process);
         let refused = self.chosen.refused.get(&actor.process);
         let paused = (actor.is_paused() && actor.class().is_some()).then(|| PAUSED.to_owned());
         let reason = paused.or(view.not_held).or_else(|| refused.cloned());
@@ -488,6 +495,7 @@ impl Core {
             clients_dropped: self.clients.1,
             cpu_ns: time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
             enforcer_cpu_ns: self.enforcement.cpu_ns,
+            backend: self.enforcement.backend.clone(),
             waits: self.waits.source(),
             warnings: self.host_warnings(&pools),
             pools,
@@ -540,6 +548,15 @@ impl Answers for Core {
         self.waits.catch_up(&self.registry);
         let actor = self.find(name)?;
         Ok(json!(self.waits.why(actor.process, &actor.name, last_s)))
+    }
+
+    fn worst(&mut self, last_s: u64) -> Value {
+        self.waits.catch_up(&self.registry);
+        json!(self.waits.worst(last_s))
+    }
+
+    fn history(&self, since: u64) -> Value {
+        json!(self.history.view(since))
     }
 
     fn adjust(&mut self, name: &str, to: Adjustment) -> Result<Value, Failure> {

@@ -20,6 +20,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Enforcement {
     /// Why it cannot be reached, or can hold nothing.
     pub failure: Option<String>,
+    /// What enforces, by its name in host files.
+    pub backend: Option<String>,
     /// The VMs that are wanted, by their process.
     pub actors: BTreeMap<u32, HeldActor>,
     /// Its processor time, in ns; `None` while it is not there.

@@ -15,7 +15,7 @@ use crate::actor::{Actor, State, What};
 use crate::log::Entry;
 use crate::registry::Registry;
 use crate::sample::{Sampled, share};
-use crate::waits::{PartView, SourceView};
+use crate::waits::{CauseView, PartView, SourceView};
 
 /// A thread of a VM or a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,6 +103,9 @@ pub struct ActorView {
     /// What its vCPUs and helpers waited for.
     #[serde(default)]
     pub waits: Vec<PartView>,
+    /// What all its threads waited for in the last hour, to five minutes; the greatest first.
+    #[serde(default)]
+    pub lately: Vec<CauseView>,
     pub warnings: Vec<Warning>,
 }
 
@@ -174,6 +177,9 @@ pub struct HostView {
     /// Processor time of the enforcing process, while it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcer_cpu_ns: Option<u64>,
+    /// What enforces, by its name in host files; absent while nothing is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// Where the service knows from what VMs wait for.
     #[serde(default)]
     pub waits: SourceView,
@@ -240,6 +246,7 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
         not_held: held.and_then(|held| held.not_held.clone()),
         budgets: held.map(|held| held.vcpus.clone()).unwrap_or_default(),
         waits: Vec::new(),
+        lately: Vec::new(),
         warnings: warnings(registry, actor),
     }
 }

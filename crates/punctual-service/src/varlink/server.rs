@@ -45,6 +45,10 @@ pub(crate) trait Answers {
     fn describe(&self, name: &str) -> Result<Value, Failure>;
     /// What the VM with this name waited for in the last seconds.
     fn why(&mut self, name: &str, last_s: u64) -> Result<Value, Failure>;
+    /// The longest waits of all VMs in the last seconds.
+    fn worst(&mut self, last_s: u64) -> Value;
+    /// Who had the processors in the moments after that of this number.
+    fn history(&self, since: u64) -> Value;
     /// Would the budgets be guaranteed if so many VMs of a class with so many vCPUs came?
     fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure>;
     /// Gives a VM other parameters than its class does; then whose budgets are not guaranteed.
@@ -364,10 +368,7 @@ impl Client {
                 Ok(None)
             }
             (INTERFACE, "Describe") => Ok(Some(json!({ "actor": answers.describe(text("name")?)? }))),
-            (INTERFACE, "Why") => {
-                let last_s = call.number("last_s")?.unwrap_or(WHY_LAST_S);
-                Ok(Some(json!({ "why": answers.why(text("name")?, last_s)? })))
-            }
+            (INTERFACE, "Why" | "Worst" | "History") => look_back(method, call, answers).map(Some),
             (INTERFACE, "Admit") => {
                 let (count, vcpus) = (call.count("count")?, call.count("vcpus")?);
                 Ok(Some(json!({ "admission": answers.admit(text("class")?, count, vcpus)? })))
@@ -417,6 +418,16 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// What was before.
+fn look_back(method: &str, call: &Call, answers: &mut impl Answers) -> Result<Value, Failure> {
+    let last_s = || Ok(call.number("last_s")?.unwrap_or(WHY_LAST_S));
+    Ok(match method {
+        "Why" => json!({ "why": answers.why(call.text("name")?, last_s()?)? }),
+        "Worst" => json!({ "waits": answers.worst(last_s()?) }),
+        _ => json!({ "history": answers.history(call.number("since")?.unwrap_or(0)) }),
+    })
 }
 
 fn invalid(parameter: &str) -> Failure {

@@ -37,6 +37,14 @@ impl Answers for Stub {
         Ok(json!({ "name": name, "last_s": last_s }))
     }
 
+    fn worst(&mut self, last_s: u64) -> Value {
+        json!([{ "last_s": last_s }])
+    }
+
+    fn history(&self, since: u64) -> Value {
+        json!({ "since": since })
+    }
+
     fn admit(&self, class: &str, count: u32, vcpus: u32) -> Result<Value, Failure> {
         assert!((1..=ADMIT_MAX).contains(&count) && (1..=ADMIT_MAX).contains(&vcpus));
         Ok(json!({ "class": class }))

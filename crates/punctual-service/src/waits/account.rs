@@ -130,6 +130,8 @@ struct Processor {
     since_ns: u64,
     /// The watched threads that wait for it.
     waiting: Vec<u32>,
+    /// How long watched threads had it since that was asked, by thread.
+    used: ById<u64>,
 }
 
 /// See the module.
@@ -184,6 +186,14 @@ impl Accountant {
     /// How long a thread had a processor since it is watched, by the last account.
     pub(crate) fn ran_ns(&self, thread: u32) -> Option<u64> {
         self.threads.get(&thread).map(|known| known.ran_ns)
+    }
+
+    /// Hands over how long each watched thread had each processor since the last call, up to the last
+    /// account: processor, thread, time in ns.
+    pub(crate) fn take_used(&mut self, mut take: impl FnMut(u32, u32, u64)) {
+        for (processor, place) in self.processors.iter_mut().enumerate() {
+            place.used.drain().for_each(|(thread, ns)| take(processor as u32, thread, ns));
+        }
     }
 
     /// Since when a thread that sleeps has done so; `None` for others.
@@ -283,6 +293,9 @@ impl Accountant {
             State::Unknown => return,
             State::Running => {
                 known.ran_ns += at_ns - from_ns;
+                if let Some(place) = self.processors.get_mut(known.processor as usize) {
+                    *place.used.entry(thread).or_default() += at_ns - from_ns;
+                }
                 return;
             }
             State::Off(how) => Because::Off(how),

@@ -215,13 +215,18 @@ proptest! {
             accountant.take(switch(1, 0, thread, ASLEEP, 0));
         }
         accountant.account(1);
+        let (mut used, mut places) = (HashMap::new(), HashMap::new());
         let (mut truth, mut told) = (HashMap::new(), HashMap::new());
         let mut runs = HashMap::new();
         for ((gap, step), cut) in steps.into_iter().zip(cuts) {
             for thread in watched {
                 match reason(&machine, thread) {
                     Some(because) => *truth.entry((thread, format!("{because:?}"))).or_insert(0) += gap,
-                    None => *runs.entry(thread).or_insert(0) += gap,
+                    None => {
+                        *runs.entry(thread).or_insert(0) += gap;
+                        let place = machine.has.iter().position(|has| *has == thread).expect("it runs");
+                        *places.entry((place as u32, thread)).or_insert(0) += gap;
+                    }
                 }
             }
             at_ns += gap;
@@ -233,12 +238,16 @@ proptest! {
                     let key = (segment.thread, format!("{:?}", segment.because));
                     *told.entry(key).or_insert(0) += segment.length_ns();
                 }
+                accountant.take_used(|place, thread, ns| *used.entry((place, thread)).or_insert(0) += ns);
             }
         }
         for segment in accountant.account(at_ns).segments() {
             let key = (segment.thread, format!("{:?}", segment.because));
                     *told.entry(key).or_insert(0) += segment.length_ns();
         }
+        accountant.take_used(|place, thread, ns| *used.entry((place, thread)).or_insert(0) += ns);
+        places.retain(|_, ns| *ns > 0);
+        prop_assert_eq!(&used, &places);
         truth.retain(|_, ns| *ns > 0);
         prop_assert_eq!(&told, &truth);
         for thread in watched {

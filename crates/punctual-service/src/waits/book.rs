@@ -60,6 +60,11 @@ impl Story {
         self.until_ns - self.from_ns
     }
 
+    /// Does it go on?
+    fn is_open(&self) -> bool {
+        self.is_open && !self.steps.is_empty()
+    }
+
     fn add(&mut self, segment: &Segment, by: By) {
         if self.wait != segment.wait || self.steps.is_empty() {
             self.steps.clear();
@@ -272,6 +277,33 @@ impl Book {
         }
     }
 
+    /// What a VM waited for since `from_ns`, to the five minutes, by cause alone.
+    pub(crate) fn causes(&self, vm: u32, from_ns: u64) -> BTreeMap<WaitCause, u64> {
+        let mut sums = BTreeMap::new();
+        let slots = self.vms.get(&vm).map(|book| book.slots.iter()).into_iter().flatten();
+        for slot in slots.filter(|slot| (slot.number + 1) * PART_NS > from_ns) {
+            for ((_, (cause, _)), ns) in &slot.causes {
+                *sums.entry(*cause).or_default() += ns;
+            }
+        }
+        sums
+    }
+
+    /// The longest waits of all VMs that ended since `from_ns` or go on; the longest first.
+    pub(crate) fn worst(&self, from_ns: u64) -> Vec<(u32, Part, Story)> {
+        let open = self.threads.values().filter(|thread| thread.story.is_open());
+        let mut all: Vec<(u32, Part, &Story)> =
+            open.map(|thread| (thread.vm, thread.part, &thread.story)).collect();
+        for (vm, book) in &self.vms {
+            let ended = book.slots.iter().flat_map(|slot| &slot.worst);
+            let ended = ended.filter(|(_, story)| story.until_ns >= from_ns);
+            all.extend(ended.map(|(part, story)| (*vm, *part, story)));
+        }
+        all.sort_by_key(|(.., story)| std::cmp::Reverse(story.length_ns()));
+        all.truncate(WORST_MAX);
+        all.into_iter().map(|(vm, part, story)| (vm, part, story.clone())).collect()
+    }
+
     /// What a VM waited for since `from_ns`, to the five minutes, and the longest waits that ended then or go
     /// on.
     pub(crate) fn lately(&self, vm: u32, from_ns: u64) -> Lately {
@@ -285,7 +317,7 @@ impl Book {
             lately.worst.extend(ended.cloned());
         }
         let of_vm = self.threads.values().filter(|thread| thread.vm == vm);
-        let open = of_vm.filter(|thread| thread.story.is_open && !thread.story.steps.is_empty());
+        let open = of_vm.filter(|thread| thread.story.is_open());
         lately.worst.extend(open.map(|thread| (thread.part, thread.story.clone())));
         lately.worst.sort_by_key(|(_, story)| std::cmp::Reverse(story.length_ns()));
         lately.worst.truncate(WORST_MAX);

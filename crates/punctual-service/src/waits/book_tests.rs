@@ -164,3 +164,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_worst_waits_of_all_vms_are_told_apart_and_causes_are_added_up_without_names() {
+    let mut book = book();
+    book.open(8, 300, Part::Helper("io"));
+    let of = |thread: u32, out: Out| match out {
+        Out::Segment(segment) => Out::Segment(Segment { thread, ..segment }),
+        Out::Ended(ended) => Out::Ended(Ended { thread, ..ended }),
+    };
+    let outs = vec![
+        segment(1, 0, 30, Because::Behind(1)),
+        segment(1, 30, 40, Because::Behind(2)),
+        end(1, 0, 40, true),
+        of(8, segment(2, 10, 100, Because::Behind(99))),
+        of(8, end(2, 10, 100, false)),
+        of(8, segment(3, 200, 250, Because::Behind(99))),
+    ];
+    take(&mut book, outs, 0);
+    let worst: Vec<(u32, Part, u64)> =
+        book.worst(0).iter().map(|(vm, part, story)| (*vm, *part, story.length_ns())).collect();
+    let io = Part::Helper("io");
+    assert_eq!(worst, [(300, io, 90), (300, io, 50), (100, Part::Vcpu(0), 40)], "one goes on");
+    assert_eq!(book.worst(90).len(), 2, "one ended before");
+    assert_eq!(book.causes(100, 0), BTreeMap::from([(WaitCause::PreemptedByUnit, 40)]));
+    assert_eq!(book.causes(300, 0), BTreeMap::from([(WaitCause::OtherThread, 140)]));
+    assert!(book.causes(999, 0).is_empty());
+}

@@ -49,7 +49,7 @@ pub use book::KEPT_S;
 pub use cause::WaitCause;
 pub use latency::BOUNDS_NS;
 pub use occupants::{Handover, Occupants};
-pub use view::{CauseView, PartView, SourceView, StepView, WaitView, WhyView};
+pub use view::{CauseView, PartView, SourceView, StepView, VmWaitView, WaitView, WhyView};
 
 /// How often events are read: 512 KiB of records last for 100 ms at 60,000 switches a second of one
 /// processor.
@@ -171,7 +171,7 @@ impl Waits {
         let at_ns = self.read_ns.max(now_ns().saturating_sub(GRACE_NS));
         for actor in registry.actors().filter(|actor| is_vm(actor.what)) {
             let is_held = actor.state() == crate::actor::State::Held;
-            vms.insert(actor.process, (Name::from(actor.name.as_str()), is_held));
+            vms.insert(actor.process, (Name::from(short(&actor.name)), is_held));
             for one in actor.threads.list() {
                 let part = match one.thread.role {
                     Role::Vcpu(number) => Part::Vcpu(number),
@@ -298,6 +298,18 @@ impl Waits {
             self.look_at_sleepers();
             self.sample_events(&counters(registry));
         }
+    }
+
+    /// Hands over how long each VM had each processor since the last call: processor, VM, time in ns. False
+    /// where no events tell.
+    pub(crate) fn take_used(&mut self, mut take: impl FnMut(u32, u32, u64)) -> bool {
+        let book = &self.book;
+        self.accountant.take_used(|processor, thread, ns| {
+            if let Some((vm, _)) = book.part_of(thread) {
+                take(processor, vm, ns);
+            }
+        });
+        self.is_reading()
     }
 
     fn sample_events(&mut self, counters: &HashMap<u32, SchedStat>) {
@@ -478,6 +490,14 @@ fn resting() -> Opened {
 fn counters(registry: &Registry) -> HashMap<u32, SchedStat> {
     let all = registry.actors().flat_map(|actor| actor.threads.list());
     all.map(|one| (one.thread.tid, one.total)).collect()
+}
+
+/// So much of a name, in bytes, that many of them fit into a reply.
+const NAME_BYTES_MAX: usize = 120;
+
+/// The begin of a name, which is a stranger's text of any length.
+pub(crate) fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
 /// A thread of a VM.

@@ -87,6 +87,15 @@ pub struct WaitView {
     pub steps: Vec<StepView>,
 }
 
+/// A wait of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmWaitView {
+    /// Its begin, if it is long.
+    pub name: String,
+    pub process: u32,
+    pub wait: WaitView,
+}
+
 /// What a VM waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyView {
@@ -134,29 +143,38 @@ impl Waits {
         all.map(|(part, totals)| part_view(*part, totals)).collect()
     }
 
+    /// What all threads of a VM waited for in the last hour, the greatest first, without who it was.
+    pub(crate) fn lately(&self, vm: u32) -> Vec<CauseView> {
+        let from_ns = now_ns().saturating_sub(KEPT_S * 1_000_000_000);
+        let causes = self.book.causes(vm, from_ns).into_iter();
+        let mut causes: Vec<CauseView> =
+            causes.map(|(cause, time_ns)| CauseView { cause, by: None, time_ns }).collect();
+        causes.sort_by_key(|one| std::cmp::Reverse(one.time_ns));
+        causes
+    }
+
+    /// The longest waits of all VMs in the last `last_s` seconds, of which [`KEPT_S`] are known at most.
+    pub(crate) fn worst(&self, last_s: u64) -> Vec<VmWaitView> {
+        let clock = Clock::now();
+        let from_ns = clock.now_ns.saturating_sub(last_s.min(KEPT_S) * 1_000_000_000);
+        let view = |(vm, part, story): (u32, Part, Story)| VmWaitView {
+            name: self.vms.get(&vm).map_or_else(String::new, |(name, _)| name.to_string()),
+            process: vm,
+            wait: clock.wait(part, &story),
+        };
+        self.book.worst(from_ns).into_iter().map(view).collect()
+    }
+
     /// What a VM waited for in the last `last_s` seconds, of which [`KEPT_S`] are known at most.
     pub(crate) fn why(&self, vm: u32, name: &str, last_s: u64) -> WhyView {
         let last_s = last_s.min(KEPT_S);
-        let (now_ns, real) = (now_ns(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-        let began_us = |from_ns: u64| {
-            let real_us = u64::try_from(real.as_micros()).unwrap_or(u64::MAX);
-            real_us.saturating_sub(now_ns.saturating_sub(from_ns) / 1000)
-        };
-        let lately = self.book.lately(vm, now_ns.saturating_sub(last_s.saturating_mul(1_000_000_000)));
+        let clock = Clock::now();
+        let lately = self.book.lately(vm, clock.now_ns.saturating_sub(last_s.saturating_mul(1_000_000_000)));
         let mut parts = self.parts(vm);
         for part in &mut parts {
             let is_it = |of: Part| of.role() == part.role && of.vcpu() == part.vcpu;
             part.lately = causes(&lately.causes, is_it);
         }
-        let wait = |(part, story): &(Part, Story)| WaitView {
-            role: part.role(),
-            vcpu: part.vcpu(),
-            began_us: began_us(story.from_ns),
-            time_ns: story.length_ns(),
-            was_woken: story.was_woken,
-            is_open: story.is_open,
-            steps: steps(story),
-        };
         WhyView {
             name: name.to_owned(),
             process: vm,
@@ -164,7 +182,32 @@ impl Waits {
             last_s,
             causes: causes(&lately.causes, |_| true),
             parts,
-            worst: lately.worst.iter().map(wait).collect(),
+            worst: lately.worst.iter().map(|(part, story)| clock.wait(*part, story)).collect(),
+        }
+    }
+}
+
+/// The time of waits, and of the world.
+struct Clock {
+    now_ns: u64,
+    real_us: u64,
+}
+
+impl Clock {
+    fn now() -> Clock {
+        let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { now_ns: now_ns(), real_us: u64::try_from(real.as_micros()).unwrap_or(u64::MAX) }
+    }
+
+    fn wait(&self, part: Part, story: &Story) -> WaitView {
+        WaitView {
+            role: part.role(),
+            vcpu: part.vcpu(),
+            began_us: self.real_us.saturating_sub(self.now_ns.saturating_sub(story.from_ns) / 1000),
+            time_ns: story.length_ns(),
+            was_woken: story.was_woken,
+            is_open: story.is_open,
+            steps: steps(story),
         }
     }
 }

@@ -402,6 +402,20 @@ mod tests {
         }
     }
 
+    fn relay() -> ClassView {
+        ClassView {
+            exec: Vec::new(),
+            name: "relay".into(),
+            pool: Some("rt".into()),
+            budget_ns: Some(400_000),
+            period_ns: Some(1_000_000),
+            priority: Some(1),
+            best_effort: false,
+            shares_budget: false,
+            actors: 1,
+        }
+    }
+
     fn switches() -> SourceView {
         let reason = Some("no tracepoints: tracefs is not mounted".into());
         SourceView { source: "switches".into(), reason, lost: 0 }
@@ -433,6 +447,7 @@ mod tests {
             is_paused: false,
             not_held: None,
             waits: Vec::new(),
+            lately: Vec::new(),
             budgets: Vec::new(),
             warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],
         };
@@ -445,17 +460,7 @@ mod tests {
             actors: 1,
             actors_seen: 1,
             actors_released: 0,
-            classes: vec![ClassView {
-                exec: Vec::new(),
-                name: "relay".into(),
-                pool: Some("rt".into()),
-                budget_ns: Some(400_000),
-                period_ns: Some(1_000_000),
-                priority: Some(1),
-                best_effort: false,
-                shares_budget: false,
-                actors: 1,
-            }],
+            classes: vec![relay()],
             pools: vec![rt()],
             reload_error: Some("host.toml:3: no".into()),
             hook_messages: 0,
@@ -464,6 +469,7 @@ mod tests {
             clients_dropped: 0,
             cpu_ns: 0,
             enforcer_cpu_ns: None,
+            backend: None,
             waits: switches(),
             warnings: Vec::new(),
         };
