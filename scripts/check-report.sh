@@ -1,5 +1,6 @@
 #!/bin/sh
-# Opens reports in a real browser, and reads the exported files with other people's programs.
+# Opens reports and the page of `punctual status --web` in a real browser, and reads the exported files with
+# other people's programs.
 #
 # usage: scripts/check-report.sh [SCREENSHOTS]
 #   SCREENSHOTS is a directory for pictures of the page, wide and narrow, light and dark, and printed
@@ -77,6 +78,9 @@ rm "$limits"
 
 echo "check-report: opening them in $("$chromium" --version 2>/dev/null)"
 NODE_PATH="$target/node_modules" node "$parts/browser.js" "$chromium" "$pages" "${1:-}"
+
+echo "check-report: opening the page of a service"
+NODE_PATH="$target/node_modules" "$parts/web.sh" "$punctual" "$chromium" "${1:-}"
 
 echo "check-report: reading exported files"
 "$punctual" report "$pages/policies.json" "$pages/netback.json" --csv "$pages/csv" \

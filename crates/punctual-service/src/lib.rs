@@ -41,4 +41,5 @@ pub mod topology;
 pub mod varlink;
 pub mod view;
 pub mod waits;
+pub mod web;
 mod wishes;

@@ -1,6 +1,9 @@
 //! `punctual serve` and `punctual status`, beside an installed service: a configuration, a `/run` and VMs of
 //! their own. The VMs are look-alikes: shells with the command line of QEMU.
 
+#[path = "serve/web.rs"]
+mod web;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

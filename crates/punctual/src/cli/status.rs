@@ -12,6 +12,7 @@ use punctual_service::client::Client;
 use punctual_service::exporter::{self, Exporter};
 use punctual_service::metrics::Format;
 use punctual_service::view::{self, ActorView, ClassView, HostView, PoolView, Thread, Warning};
+use punctual_service::web::Web;
 use serde::Serialize;
 
 use super::error::Error;
@@ -33,6 +34,7 @@ use super::{exit, interrupt};
     punctual status relay-1                                  its threads by role and processor\n  \
     punctual status --metrics > /var/lib/prometheus/node-exporter/punctual.prom\n  \
     punctual status --metrics --listen 127.0.0.1:9931        for a Prometheus to scrape\n  \
+    punctual status --web                                    a page at http://127.0.0.1:9932/\n  \
     punctual status --json | jq '.actors[] | select(.class == null) | .name'")]
 pub(super) struct Args {
     /// Show this VM or unit, by its name or process.
@@ -50,8 +52,15 @@ pub(super) struct Args {
     /// Serve the metrics over HTTP at /metrics of this loopback address until Ctrl-C.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "metrics")]
     listen: Option<String>,
+    /// Serve a read-only page for browsers of this machine until Ctrl-C; 127.0.0.1:9932 if no loopback
+    /// address is given.
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = WEB,
+        conflicts_with_all = ["vm", "json", "metrics"])]
+    web: Option<String>,
 }
 
+/// Where the page is if nothing else is said.
+const WEB: &str = "127.0.0.1:9932";
 /// The state of a VM under enforcement.
 const HELD: &str = "held";
 
@@ -62,6 +71,16 @@ fn listen(args: &Args, address: &str, ui: &Ui) -> Result<u8, Error> {
     let exporter = Exporter::open(address, &args.run).map_err(Error::usage)?;
     ui.print(format!("metrics are at http://{}/metrics\n", exporter.address()))?;
     exporter.run(&interrupt::stopped);
+    Ok(exit::OK)
+}
+
+/// Serves the page until Ctrl-C.
+fn web(args: &Args, address: &str, ui: &Ui) -> Result<u8, Error> {
+    interrupt::install();
+    interrupt::be_graceful();
+    let web = Web::open(address, &args.run).map_err(Error::usage)?;
+    ui.print(format!("the page is at http://{}/\n", web.address()))?;
+    web.run(&interrupt::stopped);
     Ok(exit::OK)
 }
 
@@ -76,6 +95,9 @@ struct Status {
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(address) = &args.listen {
         return listen(args, address, ui);
+    }
+    if let Some(address) = &args.web {
+        return web(args, address, ui);
     }
     let connected = Client::connect(&args.run);
     if args.metrics {
