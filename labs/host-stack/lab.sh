@@ -11,7 +11,7 @@
 #                (kernel/README.md), in turn, and of the same kernel without PREEMPT_RT; in instructions
 #   sequences    the steps between an urgent interrupt and the server's turn in that kernel's trace, compared
 #                with labs/host-stack/sequences.txt
-#   kernels      does the patch of kernel/ apply, and do its files compile? The gate leaves it out, since
+#   kernels      do the patches of kernel/ apply, and do their files compile? The gate leaves it out, since
 #                the source is a download of 150 MB.
 #
 # The lab `kernel` boots Debian's newest kernels with two virtio cards, whose other ends are TAP interfaces in

@@ -26,6 +26,12 @@
 #             change, at random, for 10 minutes. Nothing may break, and no memory may be gone at the end.
 #             STEPS are numbers of changes in dom0/stress.sh ("8 11": processors leave and return)
 #   soft      a guest runs where its soft affinity says while those processors are free
+#   rtca [SCHEDULER...]  round trips of an urgent pair of guests beside three that flood each other, as Linux
+#             is shipped and with kernel/0002, by batch. Domain 0 has one processor, all guests share another.
+#             SCHEDULER is a policy or own-credit; by default both deferrable and own-credit. With
+#             RTCA_BATCHES="0 1 64 238 alone threads" also batch 1 while the rest of domain 0 gets nothing,
+#             and what Linux offers without the patch: threaded NAPI and real-time priorities. Others:
+#             RTCA_LEVELS ("0 1 2 3", how many flood), RTCA_SECONDS (2), RTCA_BYTES (1400, of a packet)
 #   policies  the policy of a pool changes 28 times, under a guest that never rests and one that sleeps and
 #             wakes: each of them runs on, with its budget
 #
@@ -265,13 +271,50 @@ policies() {
     python3 "$parts/policies.py" "$lab/policies.log"
 }
 
+# The guests' files are those of burn.c, with another program.
+traffic() {
+    kernel/build.sh target/lab/linux xen >&2 || exit $?
+    vmlinux=$PWD/target/lab/linux/xen/vmlinux
+    mkdir -p "$scratch/guest/bin"
+    cc -O1 -static -o "$scratch/net" "$parts/net.c"
+    cp "$scratch/net" "$scratch/guest/bin/"
+    cp "$parts/guest-net.sh" "$scratch/guest/init"
+    chmod +x "$scratch/guest/init"
+    (cd "$scratch/guest" && find . | cpio --create --format=newc --quiet) | cat "$lab/guest.cpio" - \
+        >"$scratch/guest.cpio"
+    cp "$vmlinux" "$scratch/kernel"
+}
+
+rtca() {
+    local scheduler options
+    [ $# -gt 0 ] || set -- deferrable own-credit
+    prepare_machine poll
+    traffic
+    several 2
+    memory=2048 seconds_max=3600 dom0="dom0_mem=640M,max:640M dom0_max_vcpus=1 dom0_vcpus_pin"
+    for scheduler; do
+        options="sched=punctual sched_punctual=$scheduler"
+        [ "$scheduler" = "${scheduler#own-}" ] || options=$own=${scheduler#own-}
+        cat >"$scratch/settings" <<END
+scheduler=${scheduler#own-}
+seconds=${RTCA_SECONDS:-2}
+levels="${RTCA_LEVELS:-0 1 2 3}"
+batches="${RTCA_BATCHES:-0 1 64 238}"
+bytes=${RTCA_BYTES:-1400}
+END
+        boot poll "rtca-$scheduler" "$options" "$parts/dom0/rtca.sh" \
+            "$scratch"/{settings,net,kernel,guest.cpio}
+        python3 "$parts/rtca.py" "$scheduler" "$lab/rtca-$scheduler.log" || status=1
+    done
+}
+
 rtds="sched=punctual sched_punctual=rtds"
 # Three processors that execute at the same time.
 parallel=(-accel "tcg,thread=multi" -smp 3)
 case ${1:-} in
     reproduce) [ $# -gt 1 ] || usage ;;&
     demo | shares | run | compare | reproduce | replay | cost | overhead) "$@" ;;
-    fail | stress | soft | policies) "$@" ;;
+    fail | stress | soft | policies | rtca) "$@" ;;
     *) usage ;;
 esac
 exit $status

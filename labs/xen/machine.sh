@@ -5,12 +5,14 @@
 #                   with assertions, `count` counts what a scheduler takes (count.py), and `poll` is for
 #                   several processors (see `several`). All of them have Punctual's scheduler and Xen's own:
 #                   $own is the option without which Punctual's stands for RTDS
+# prepare_machine BUILD...  the same without $punctual, the program
 # one_processor     the machines that follow have one processor, as those do for which nothing is said
 # several N         the machines that follow have N processors, which execute in turn
 # boot BUILD NAME OPTIONS JOB [FILE...]
 #                   boots it in QEMU with OPTIONS of Xen. Domain 0 runs the shell script JOB beside copies of
 #                   the FILEs, with functions of dom0/init; what it prints is in $lab/NAME.log, what it sends
-#                   in $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen.
+#                   in $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen,
+#                   and $vmlinux is another kernel of domain 0.
 # in_guests BUILD NAME HOST WORDS POLICY...
 #                   runs the host file HOST in guests of Xen under each policy, in one boot; `own-rtds` and
 #                   `own-credit` are Xen's own schedulers, with a boot each. WORDS are other options of
@@ -150,6 +152,13 @@ END
 }
 
 prepare() {
+    prepare_machine "$@"
+    cargo build --quiet --locked --release -p punctual
+    # shellcheck disable=SC2034 # for who sources this
+    punctual=$(realpath "${CARGO_TARGET_DIR:-target}/release/punctual")
+}
+
+prepare_machine() {
     local tool name built
     # shellcheck source=/dev/null
     . /etc/os-release
@@ -164,9 +173,6 @@ prepare() {
     # shellcheck disable=SC2119 # its own $1 is another function's
     [ -e "$lab/fetched" ] || { echo "Fetching packages" >&2; fetch; }
     echo "Building the policies, Xen and the domains" >&2
-    cargo build --quiet --locked --release -p punctual
-    # shellcheck disable=SC2034 # for who sources this
-    punctual=$(realpath "${CARGO_TARGET_DIR:-target}/release/punctual")
     built=$(scripts/check-xen-lib.sh) || exit $?
     policies=$(realpath "$(tail -1 <<< "$built")")
     for name; do build "$name"; done
@@ -198,7 +204,7 @@ boot() {
             -kernel "$lab/$build/xen/xen" \
             -append "com1=115200,8n1 console=com1 $dom0 loglvl=info spec-ctrl=no \
 xpti=no pcid=no smep=no smap=no watchdog=0 cpufreq=none no-real-mode $processors $options" \
-            -initrd "$lab/vmlinux console=hvc0 nokaslr mitigations=off quiet loglevel=4 audit=0,\
+            -initrd "${vmlinux:-$lab/vmlinux} console=hvc0 nokaslr mitigations=off quiet loglevel=4 audit=0,\
 $lab/$name.initrd" < /dev/null > "$lab/$name.qemu" 2>&1
     ) || true
     rm "$lab/$name.initrd"
