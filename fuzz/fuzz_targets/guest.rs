@@ -34,6 +34,7 @@ fuzz_target!(|data: &[u8]| {
         begins: true,
         traffic: Traffic::Periodic { bytes: 64, period_ns: 100_000, slack_mean_ns: 0, burst: 1 },
         start_ns: 0,
+        deadline_ns: Some(u64::from(data.len() as u32)),
         count: None,
         seed: 0,
         server: None,

@@ -3,6 +3,7 @@
 # a browser.
 #
 # usage: scripts/check-report/web.sh PUNCTUAL CHROMIUM [SCREENSHOTS]
+#   With SCREENSHOTS, a folder, it tests nothing and takes pictures of the page after five minutes.
 #   NODE_PATH has playwright-core and axe-core.
 # exit: 0 everything is good, 1 something is not.
 set -euo pipefail
@@ -46,10 +47,15 @@ spin='for ((i = 0; i < 2000; i++)); do :; done'
 service=$!
 disown
 started+=("$service")
-vm relay-1 "while :; do $spin; read -rt 0.01 -u 3 || :; done"
+vm relay-feeder "while :; do $spin; read -rt 0.01 -u 3 || :; done"
 vm web-7 "while :; do $spin; $spin; read -rt 0.02 -u 3 || :; done"
-vm '<script>document.title = "bad"; alert(1)</script>' 'read -r -u 3'
-vm "$(printf 'x%.0s' {1..10000})" 'read -r -u 3'
+if [ -z "$pictures" ]; then
+    vm '<script>document.title = "bad"; alert(1)</script>' 'read -r -u 3'
+    vm "$(printf 'x%.0s' {1..10000})" 'read -r -u 3'
+else
+    vm hmi "while :; do $spin; read -rt 0.2 -u 3 || :; done"
+    vm archive "while :; do $spin; $spin; $spin; read -rt 0.05 -u 3 || :; done"
+fi
 "$punctual" status --run "$work/run" --web 127.0.0.1:0 >"$work/web.log" &
 disown
 started+=($!)
@@ -59,5 +65,5 @@ for _ in {1..100}; do
     sleep 0.1
 done
 # A picture has a history.
-[ -z "$pictures" ] || sleep 120
+[ -z "$pictures" ] || sleep 310
 node "$parts/web.js" "$chromium" "$url" "$service" $pictures

@@ -44,11 +44,11 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
     };
     assert!(calibration.iterations_per_ms > 0 && calibration.samples >= 20);
 
-    let arrival = Arrival::Periodic { period_ns: 10_000, offset_ns: 0 };
+    let arrival = Arrival::Periodic { period_ns: 100_000, offset_ns: 0 };
     let jobs = Work::Jobs(JobStream { arrival, cost_min_ns: 100, cost_max_ns: 200, seed: 5 });
     let run = Run {
         start_at_ns: 0,
-        duration_ns: 20_000_000,
+        duration_ns: 200_000_000,
         iterations_per_ms: calibration.iterations_per_ms,
         tasks: vec![
             Task { priority: 1, deadline_ns: None, work: jobs },
@@ -73,7 +73,7 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
     let Reply::Result(result) = reply else { panic!("{reply:?}") };
     assert_eq!(result.tasks.iter().map(|task| task.jobs).collect::<Vec<_>>(), [2000, 0]);
     let releases: Vec<u64> = told.iter().map(|job| job.release_ns).collect();
-    assert_eq!(releases, (0..2000).map(|n| 10_000 * n).collect::<Vec<_>>());
+    assert_eq!(releases, (0..2000).map(|n| 100_000 * n).collect::<Vec<_>>());
 
     protocol::send(&mut guest.input, &Request::Quit {}).expect("sent");
     assert!(guest.child.wait().expect("ended").success());
