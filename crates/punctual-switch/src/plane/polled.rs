@@ -1,6 +1,9 @@
 //! The TX rings that a plane polls, in one array. A look at a ring reads its entry and the driver's avail
-//! index, and nothing else of the port, so idle ports cost little.
+//! index, and nothing else of the port, so idle ports cost little. While a ring has frames that an earlier
+//! read of its index found, the index is not read: its cache line moves between the processors each time a
+//! driver has written it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::port_queue::PortQueue;
@@ -13,6 +16,8 @@ pub(super) struct PolledRing {
     avail_index: Option<GuestArray<AtomicU16>>,
     /// The index of the next frame.
     next_avail: u16,
+    /// The driver's avail index, as far as it is known.
+    seen_avail: Cell<u16>,
     /// Is there room for a frame that could change a decision? Set and cleared by `update`.
     wants_frame: bool,
     /// Does the driver kick? Set when the plane has asked for it, cleared by the next frame.
@@ -21,7 +26,14 @@ pub(super) struct PolledRing {
 
 impl PolledRing {
     pub(super) fn new(port: usize) -> PolledRing {
-        PolledRing { port, avail_index: None, next_avail: 0, wants_frame: false, kicks: false }
+        PolledRing {
+            port,
+            avail_index: None,
+            next_avail: 0,
+            seen_avail: Cell::new(0),
+            wants_frame: false,
+            kicks: false,
+        }
     }
 
     /// The port's ring has started or stopped.
@@ -37,17 +49,22 @@ impl PolledRing {
         self.wants_frame = queue.wants_frame();
         if let Some(tx) = &queue.tx {
             self.next_avail = tx.next_avail();
+            self.seen_avail.set(tx.seen_avail());
         }
     }
 
     /// Could a frame be taken now, or is the ring broken?
     #[inline(always)]
     pub(super) fn has_pending(&self) -> bool {
-        self.wants_frame
-            && self
-                .avail_index
-                .as_ref()
-                .is_some_and(|index| u16::from_le(index.at(0).load(Ordering::Acquire)) != self.next_avail)
+        self.wants_frame && self.avail_index.as_ref().is_some_and(|index| self.has_more(index))
+    }
+
+    #[inline(always)]
+    fn has_more(&self, index: &GuestArray<AtomicU16>) -> bool {
+        if self.seen_avail.get() == self.next_avail {
+            self.seen_avail.set(u16::from_le(index.at(0).load(Ordering::Acquire)));
+        }
+        self.seen_avail.get() != self.next_avail
     }
 
     #[inline]

@@ -135,6 +135,12 @@ impl TxRing {
         self.ring.refresh_avail()
     }
 
+    /// The driver's avail index when the ring last read it.
+    #[inline]
+    pub(crate) fn seen_avail(&self) -> u16 {
+        self.ring.avail_idx
+    }
+
     /// The driver's avail index, to be polled.
     pub(crate) fn avail_index(&self) -> GuestArray<AtomicU16> {
         self.ring.avail_index.clone()
