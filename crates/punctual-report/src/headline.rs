@@ -34,19 +34,18 @@ pub(crate) fn packets(results: &Results) -> Option<(String, bool)> {
     let flows: Vec<&FlowResult> = results.flows.iter().filter(|flow| flow.deadline_ns.is_some()).collect();
     let all = flows.iter().fold(0_u64, |sum, flow| sum.saturating_add(flow.packets.created));
     let mut missed: Vec<&FlowResult> = flows.iter().copied().filter(|flow| flow.missed()).collect();
-    let beyond = |flow: &FlowResult| flow.late.saturating_add(flow.packets.dropped.total());
-    missed.sort_by_key(|flow| std::cmp::Reverse(beyond(flow)));
+    missed.sort_by_key(|flow| std::cmp::Reverse(flow.beyond()));
     if flows.is_empty() {
         return None;
     }
     if missed.is_empty() {
         return Some((format!("All {} packets with a deadline were in time.", fmt_count(all)), true));
     }
-    let sum = missed.iter().fold(0_u64, |sum, flow| sum.saturating_add(beyond(flow)));
+    let sum = missed.iter().fold(0_u64, |sum, flow| sum.saturating_add(flow.beyond()));
     let named: Vec<String> = missed
         .iter()
         .take(NAMED)
-        .map(|flow| format!("{} {}", flow.name, fmt_share(beyond(flow), flow.packets.created)))
+        .map(|flow| format!("{} {}", flow.name, fmt_share(flow.beyond(), flow.packets.created)))
         .collect();
     let more = match missed.len() - named.len() {
         0 => String::new(),
@@ -70,7 +69,11 @@ struct Judged<'a> {
 /// The headline of several results, each with its label.
 pub(crate) fn headline<'a>(columns: impl Iterator<Item = (&'a str, &'a Results)>) -> Headline {
     let judge = |(label, results): (&'a str, &'a Results)| {
-        let (due, missed) = total(results);
+        let (mut due, mut missed) = total(results);
+        for flow in results.flows.iter().filter(|flow| flow.deadline_ns.is_some()) {
+            due = due.saturating_add(flow.packets.created);
+            missed = missed.saturating_add(flow.beyond());
+        }
         (due > 0).then_some(Judged { label, results, due, missed })
     };
     let judged: Vec<Judged<'_>> = columns.filter_map(judge).collect();
@@ -90,7 +93,9 @@ pub(crate) fn headline<'a>(columns: impl Iterator<Item = (&'a str, &'a Results)>
         if late.len() > shares.len() {
             shares.push(format!("and {} more", late.len() - shares.len()));
         }
-        rest = format!("Missed of all jobs: {}.", shares.join(", "));
+        let has_packets = judged.iter().any(|of| packets(of.results).is_some());
+        let what = if has_packets { "jobs and packets with a deadline" } else { "jobs" };
+        rest = format!("Missed of all {what}: {}.", shares.join(", "));
         rest += &undisturbed(&late);
     }
     Headline { lead, rest, one_met: (!judged.is_empty()).then_some(!met.is_empty()) }

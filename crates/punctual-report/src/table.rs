@@ -205,11 +205,12 @@ fn misses(results: &Results, colour: bool) -> String {
         return if has_none { String::new() } else { "No job was due.\n".into() };
     }
     if missed == 0 {
-        return lines(
-            &format!("Every deadline was met: {} jobs due, none missed.", fmt_count(due)),
-            GREEN,
-            colour,
-        );
+        // Packets have a sentence of their own.
+        let lead = match headline::packets(results) {
+            Some((_, false)) => "Every job met its deadline",
+            _ => "Every deadline was met",
+        };
+        return lines(&format!("{lead}: {} jobs due, none missed.", fmt_count(due)), GREEN, colour);
     }
     let late = worst(results.tasks.iter().map(|task| (task_name(task), &task.jobs)).collect());
     let count = format!(
@@ -246,7 +247,10 @@ fn verdicts(columns: &[Column], names: &[String], colour: bool) -> String {
         let jobs = names.iter().filter_map(|name| Some((name.clone(), jobs_by_name(results, name)?)));
         let late = worst(jobs.collect());
         let (verdict, style) = match late.len() {
-            0 => ("every deadline met".into(), GREEN),
+            0 => match headline::packets(results) {
+                Some((text, false)) => (text, RED),
+                _ => ("every deadline met".into(), GREEN),
+            },
             _ => (format!("misses: {}", name_some(&late)), RED),
         };
         let line = lines(&format!("{label:width$}  {verdict}"), style, colour);

@@ -187,3 +187,29 @@ fn a_program_without_parquet_says_how_to_get_it() {
     let error = Desk::new().refused(&["report", "@net.json", "--parquet", "@all.parquet"]);
     assert!(error.contains("cargo install --path crates/punctual --features parquet"), "{error}");
 }
+
+/// Jobs in time do not make a result good whose packets are late: in words, in a comparison and by status.
+#[test]
+fn late_packets_of_flows_with_a_deadline_are_missed_deadlines() {
+    let desk = Desk::new();
+    let said = |arguments: &[&str]| {
+        let file = "examples/process-bus.toml";
+        let all = [&["sim", file, "--fail-on-miss", "--color", "never"], arguments].concat();
+        let ran = desk.run(&all);
+        (ran.status.code(), String::from_utf8(ran.stdout).expect("text"))
+    };
+    let (status, met) = said(&[]);
+    assert_eq!(status, Some(0));
+    assert!(met.contains("Every deadline was met") && met.contains("were in time."), "{met}");
+    let late = ["--set", "flow.*.deadline=25us"];
+    let (status, one) = said(&late);
+    assert_eq!(status, Some(1));
+    assert!(one.contains("Every job met its deadline: 2,000 jobs due"), "{one}");
+    assert!(
+        one.contains("packets with a deadline were late or lost: ") && !one.contains("Every deadline"),
+        "{one}"
+    );
+    let (status, two) = said(&[&late[..], &["--policy", "rt=deferrable", "--policy", "rt=rtds"]].concat());
+    assert_eq!(status, Some(1));
+    assert!(!two.contains("very deadline was met") && !two.contains("every deadline met"), "{two}");
+}

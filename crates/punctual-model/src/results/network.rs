@@ -381,9 +381,14 @@ pub struct FlowResult {
 }
 
 impl FlowResult {
+    /// Packets that were late or lost.
+    pub fn beyond(&self) -> u64 {
+        self.late.saturating_add(self.packets.dropped.total())
+    }
+
     /// Was a packet of a flow with a deadline late or lost?
     pub fn missed(&self) -> bool {
-        self.deadline_ns.is_some() && (self.late > 0 || self.packets.dropped.total() > 0)
+        self.deadline_ns.is_some() && self.beyond() > 0
     }
 }
 

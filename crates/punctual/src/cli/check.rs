@@ -194,10 +194,14 @@ fn summary(guarantees: &Guarantees) -> String {
     let guaranteed = guarantees.tasks.iter().filter(|task| task.verdict.is_guaranteed()).count();
     let refuted = guarantees.tasks.iter().filter(|task| task.verdict.is_refuted()).count();
     let total = guarantees.tasks.len();
+    let with_deadline = guarantees.flows.iter().filter(|flow| flow.deadline_ns.is_some());
+    let (held, flows) = with_deadline
+        .fold((0, 0), |(held, flows), flow| (held + usize::from(flow.is_guaranteed()), flows + 1));
     let mut text = format!("{}\n", guarantees.host);
     // Writing to a string cannot fail, here and below.
     let _ = match total - guaranteed {
         0 if total == 0 => writeln!(text, "No task has a deadline."),
+        0 if held < flows => writeln!(text, "{total} of {total} tasks are guaranteed."),
         0 => writeln!(text, "Every deadline is guaranteed: {total} tasks."),
         open => writeln!(
             text,
@@ -205,9 +209,6 @@ fn summary(guarantees: &Guarantees) -> String {
             open - refuted
         ),
     };
-    let with_deadline = guarantees.flows.iter().filter(|flow| flow.deadline_ns.is_some());
-    let (held, flows) = with_deadline
-        .fold((0, 0), |(held, flows), flow| (held + usize::from(flow.is_guaranteed()), flows + 1));
     if flows > 0 {
         let _ = writeln!(text, "{held} of {flows} flows with a deadline are guaranteed.");
     }
