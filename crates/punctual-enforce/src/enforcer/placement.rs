@@ -378,7 +378,7 @@ fn lower(tid: i32) {
 /// a cpuset excludes, is left out as long as others remain.
 ///
 /// # Errors
-/// A thread stays elsewhere.
+/// The kernel does not let a thread run there.
 fn place(threads: &[i32], processors: &[usize]) -> io::Result<bool> {
     let mut was_elsewhere = false;
     for &tid in threads {
@@ -394,10 +394,8 @@ fn place(threads: &[i32], processors: &[usize]) -> io::Result<bool> {
             }
             set => set?,
         }
+        // Where it is elsewhere again already, another program was faster, and the next look counts that too.
         let after = sched::affinity(tid).unwrap_or_default();
-        if after.iter().any(|processor| !processors.contains(processor)) {
-            return Err(io::Error::other("it stays on other processors"));
-        }
         was_elsewhere |= after != now;
     }
     Ok(was_elsewhere)
