@@ -546,6 +546,12 @@ fn arbitrary_recipe() -> impl Strategy<Value = String> {
               utilizations = 'bimo-light' }\n"
                 .to_string()
         ),
+        Just(
+            "generate = { recipe = 'uunifast', tasks = 3, utilization = '60%', \
+              periods = 'automotive' }\n"
+                .to_string()
+        ),
+        Just("generate = { recipe = 'automotive', utilization = '70%' }\n".to_string()),
     ]
 }
 

@@ -15,13 +15,17 @@
 //!   the log-uniform periods have the same ranges, as in SchedCAT's use of the WATERS 2010 generator.
 //! - `rt-xen`: S. Xi, J. Wilson, C. Lu, C. Gill, *RT-Xen: Towards Real-time Hypervisor Scheduling in Xen*,
 //!   EMSOFT 2011, s. 5.5.
+//! - `automotive`: S. Kramer, D. Ziegenbein, A. Hamann, *Real world automotive benchmarks for free*, WATERS
+//!   2015.
 
+mod automotive;
 mod random;
 #[cfg(test)]
 mod statistics;
 mod taskset;
 mod utilization;
 
+pub(crate) use automotive::automotive;
 pub use random::RandomStream;
 pub(crate) use taskset::{DEADLINES, PERIODS, UTILIZATIONS, with_periods};
 pub use taskset::{SetLimits, TaskSpec, period_ms, rt_xen, schedcat, utilization};
@@ -29,4 +33,5 @@ pub(crate) use utilization::uunifast_discard;
 pub use utilization::{randfixedsum, uunifast};
 
 /// The recipes of `generate` tables.
-pub(crate) const RECIPES: [&str; 5] = ["rt-xen", "uunifast", "uunifast-discard", "randfixedsum", "schedcat"];
+pub(crate) const RECIPES: [&str; 6] =
+    ["rt-xen", "uunifast", "uunifast-discard", "randfixedsum", "schedcat", "automotive"];

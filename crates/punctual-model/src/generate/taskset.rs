@@ -2,13 +2,21 @@
 
 use punctual_sched::Duration;
 
+use super::automotive;
 use super::random::RandomStream;
 use super::utilization::uunifast_discard;
 
-/// SchedCAT's named distributions of periods in whole ms, uniform or log-uniform over 3..33 (short),
-/// 10..100 (moderate), 50..250 (long), both ends included.
-pub(crate) const PERIODS: [&str; 6] =
-    ["uni-short", "uni-moderate", "uni-long", "log-uni-short", "log-uni-moderate", "log-uni-long"];
+/// Named distributions of periods in whole ms: SchedCAT's, uniform or log-uniform over 3..33 (short), 10..100
+/// (moderate), 50..250 (long), both ends included; and that of engine control (`automotive.rs`).
+pub(crate) const PERIODS: [&str; 7] = [
+    "uni-short",
+    "uni-moderate",
+    "uni-long",
+    "log-uni-short",
+    "log-uni-moderate",
+    "log-uni-long",
+    "automotive",
+];
 
 /// SchedCAT's named distributions of utilizations: uniform, exponential, bimodal.
 pub(crate) const UTILIZATIONS: [&str; 9] = [
@@ -35,7 +43,9 @@ const PERIOD_MAX_MS: f64 = 3_600_000.0;
 pub struct TaskSpec {
     /// Distance of releases.
     pub period: Duration,
-    /// Processor time of each job, at least 1 ns.
+    /// Least processor time of a job, at least 1 ns.
+    pub cost_min: Duration,
+    /// Greatest processor time of a job; all but engine control's have this one alone.
     pub cost: Duration,
     /// Relative deadline.
     pub deadline: Duration,
@@ -62,7 +72,8 @@ pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<V
     let task = |(cost, u): (u64, f64)| {
         let period_ms = libm::ceil(cost as f64 / u).min(PERIOD_MAX_MS) as u64;
         let period = Duration::from_ms(period_ms);
-        TaskSpec { period, cost: Duration::from_ms(cost), deadline: period }
+        let cost = Duration::from_ms(cost);
+        TaskSpec { period, cost_min: cost, cost, deadline: period }
     };
     Some(costs.into_iter().zip(utilizations).map(task).collect())
 }
@@ -132,7 +143,8 @@ fn task(stream: &mut RandomStream, period_ms: u64, utilization: f64, deadlines: 
         "uni-arbitrary" => Duration::from_ns(nearest_ns(cost_ns as f64 + stream.uniform(0.0, 2.0 * slack))),
         other => panic!("no distribution of deadlines is called {other}"),
     };
-    TaskSpec { period, cost: Duration::from_ns(cost_ns), deadline }
+    let cost = Duration::from_ns(cost_ns);
+    TaskSpec { period, cost_min: cost, cost, deadline }
 }
 
 /// Draws a period in whole ms from the distribution called `name`, one of `PERIODS`.
@@ -140,6 +152,9 @@ fn task(stream: &mut RandomStream, period_ms: u64, utilization: f64, deadlines: 
 /// # Panics
 /// When there is no such distribution.
 pub fn period_ms(stream: &mut RandomStream, name: &str) -> u64 {
+    if name == "automotive" {
+        return automotive::period_ms(stream);
+    }
     let range = |range: &str| match range {
         "short" => (3, 33),
         "moderate" => (10, 100),
@@ -277,7 +292,7 @@ mod tests {
                 |k: u32| (f64::from(k + 1) / f64::from(k)).ln() / (f64::from(b + 1) / f64::from(a)).ln();
             (a..=b).map(|k| f64::from(k) * weight(k)).sum::<f64>()
         };
-        let means = [18.0, 55.0, 150.0, log_mean(3, 33), log_mean(10, 100), log_mean(50, 250)];
+        let means = [18.0, 55.0, 150.0, log_mean(3, 33), log_mean(10, 100), log_mean(50, 250), 7117.0 / 85.0];
         for (name, mean) in PERIODS.iter().zip(means) {
             assert_mean(name, mean, mean_of(40_000, || period_ms(&mut s, name) as f64));
         }

@@ -14,6 +14,9 @@ use crate::file::source::Place;
 use crate::generate::{self, RandomStream, SetLimits, TaskSpec};
 use crate::host::{Arrival, Cost, Work};
 
+/// Processors that the recipe `automotive` fills at most: far below [`GENERATED_MAX`] tasks.
+const AUTOMOTIVE_MAX: Share = 100;
+
 /// Appends generated tasks under the names t1, t2, ... that no other task of the parent has.
 pub(crate) fn add_generated(drafts: &mut Vec<TaskDraft>, specs: &[TaskSpec], place: Place) {
     let taken: BTreeSet<String> = drafts.iter().map(|d| d.name.clone()).collect();
@@ -21,7 +24,7 @@ pub(crate) fn add_generated(drafts: &mut Vec<TaskDraft>, specs: &[TaskSpec], pla
     for (spec, name) in specs.iter().zip(names) {
         let work = Work::Jobs {
             arrival: Arrival::Periodic { period: spec.period, offset: Duration::ZERO },
-            cost: Cost { min: spec.cost, max: spec.cost },
+            cost: Cost { min: spec.cost_min, max: spec.cost },
             deadline: spec.deadline,
         };
         let mut unit = UnitDraft::new(place, UnitKind::Generated(name.clone()));
@@ -63,6 +66,10 @@ pub(crate) fn generated(
         };
         return Some(generate::schedcat(&mut stream, limits, periods, utilizations?, deadlines));
     }
+    if recipe == "automotive" {
+        check_total(section, "utilization", utilization?, WHOLE * AUTOMOTIVE_MAX, recipe, errors)?;
+        return Some(generate::automotive(&mut stream, fraction(utilization?)));
+    }
     let n = tasks?;
     if recipe == "rt-xen" {
         let total = domain_utilization(section, share, load?, n, errors)?;
@@ -95,6 +102,7 @@ fn check_recipe_keys(section: Section<'_>, recipe: &str, errors: &mut Errors) {
     let (needs, reads): (&[&str], &[&str]) = match recipe {
         "rt-xen" => (&["tasks", "load"], &[]),
         "schedcat" => (&["utilizations"], &["tasks", "utilization", "periods", "deadlines"]),
+        "automotive" => (&["utilization"], &[]),
         _ => (&["tasks", "utilization"], &["periods", "deadlines"]),
     };
     for key in needs.iter().filter(|key| section.get(key).is_none()) {
@@ -153,6 +161,7 @@ fn check_total(
     let message = format!("the tasks' utilization is {}", show_percent(total));
     let expected = match recipe {
         "uunifast" => "expected at most 100%; \"uunifast-discard\" and \"randfixedsum\" go beyond".into(),
+        "automotive" => format!("expected more than 0%, at most {}", show_percent(most)),
         _ => format!("expected more than 0%, at most {} for that many tasks", show_percent(most)),
     };
     errors.add(place, message, expected);

@@ -426,13 +426,13 @@ pub(in crate::file) static GENERATE: TableInfo = TableInfo {
             "periods",
             Kind::Word(&PERIODS),
             Some("uni-moderate"),
-            "The named distribution of periods, whole ms; all recipes but `rt-xen`.",
+            "The named distribution of periods, whole ms; all recipes but `rt-xen` and `automotive`.",
         ),
         key(
             "deadlines",
             Kind::Word(&DEADLINES),
             Some("implicit"),
-            "The named distribution of deadlines; all recipes but `rt-xen`.",
+            "The named distribution of deadlines; all recipes but `rt-xen` and `automotive`.",
         ),
         key(
             "seed",
