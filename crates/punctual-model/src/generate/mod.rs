@@ -18,17 +18,18 @@
 //! - `automotive`: S. Kramer, D. Ziegenbein, A. Hamann, *Real world automotive benchmarks for free*, WATERS
 //!   2015.
 
-mod automotive;
 mod random;
+mod runnables;
 #[cfg(test)]
 mod statistics;
 mod taskset;
 mod utilization;
 
-pub(crate) use automotive::automotive;
 pub use random::RandomStream;
-pub(crate) use taskset::{DEADLINES, PERIODS, UTILIZATIONS, with_periods};
-pub use taskset::{SetLimits, TaskSpec, period_ms, rt_xen, schedcat, utilization};
+pub use taskset::{
+    DEADLINES, PERIODS, SetLimits, TaskSpec, period_ms, rt_xen, schedcat, utilization, with_periods,
+};
+pub(crate) use taskset::{UTILIZATIONS, automotive};
 pub(crate) use utilization::uunifast_discard;
 pub use utilization::{randfixedsum, uunifast};
 

@@ -2,13 +2,13 @@
 
 use punctual_sched::Duration;
 
-use super::automotive;
 use super::random::RandomStream;
+use super::runnables;
 use super::utilization::uunifast_discard;
 
 /// Named distributions of periods in whole ms: SchedCAT's, uniform or log-uniform over 3..33 (short), 10..100
-/// (moderate), 50..250 (long), both ends included; and that of engine control (`automotive.rs`).
-pub(crate) const PERIODS: [&str; 7] = [
+/// (moderate), 50..250 (long), both ends included; and that of engine control (`runnables.rs`).
+pub const PERIODS: [&str; 7] = [
     "uni-short",
     "uni-moderate",
     "uni-long",
@@ -33,7 +33,7 @@ pub(crate) const UTILIZATIONS: [&str; 9] = [
 
 /// SchedCAT's named distributions of deadlines: the period; uniform between cost and period; uniform between
 /// cost and twice the period less the cost.
-pub(crate) const DEADLINES: [&str; 3] = ["implicit", "uni-constrained", "uni-arbitrary"];
+pub const DEADLINES: [&str; 3] = ["implicit", "uni-constrained", "uni-arbitrary"];
 
 /// Periods become at most this long: RT-Xen's recipe divides by utilizations that can be arbitrarily small.
 const PERIOD_MAX_MS: f64 = 3_600_000.0;
@@ -114,12 +114,23 @@ pub fn schedcat(
     tasks
 }
 
+/// Tasks of engine control whose worst cases add up to `utilization` (`runnables.rs`), shortest period
+/// first; the deadline is the period.
+pub(crate) fn automotive(stream: &mut RandomStream, utilization: f64) -> Vec<TaskSpec> {
+    let task = |(period_ms, (best, worst)): (u64, (f64, f64))| {
+        let period = Duration::from_ms(period_ms);
+        let ns = |ns: f64| Duration::from_ns((libm::round(ns) as u64).clamp(1, period.as_ns()));
+        TaskSpec { period, cost_min: ns(best), cost: ns(worst), deadline: period }
+    };
+    runnables::rate_groups(stream, utilization).map(task).collect()
+}
+
 /// Gives each utilization a period and a deadline from the named distributions (of [`PERIODS`] and
 /// [`DEADLINES`]).
 ///
 /// # Panics
 /// When a name is none of those.
-pub(crate) fn with_periods(
+pub fn with_periods(
     stream: &mut RandomStream,
     utilizations: &[f64],
     periods: &str,
@@ -153,7 +164,7 @@ fn task(stream: &mut RandomStream, period_ms: u64, utilization: f64, deadlines: 
 /// When there is no such distribution.
 pub fn period_ms(stream: &mut RandomStream, name: &str) -> u64 {
     if name == "automotive" {
-        return automotive::period_ms(stream);
+        return runnables::period_ms(stream);
     }
     let range = |range: &str| match range {
         "short" => (3, 33),
@@ -342,5 +353,18 @@ mod tests {
         let arbitrary = with_periods(&mut s, &[0.3; 500], "uni-moderate", "uni-arbitrary");
         assert!(arbitrary.iter().all(|t| t.cost <= t.deadline));
         assert!(arbitrary.iter().any(|t| t.deadline > t.period));
+    }
+
+    #[test]
+    fn worst_cases_of_engine_control_add_up_and_fit_their_periods() {
+        for (seed, utilization) in [(1, 0.3), (2, 0.9), (3, 1.0), (4, 7.5), (5, 0.000_01)] {
+            let tasks = automotive(&mut RandomStream::new(seed, "engine"), utilization);
+            let total: f64 = tasks.iter().map(TaskSpec::utilization).sum();
+            assert!((total - utilization).abs() < 1e-5, "{total} for {utilization}");
+            assert!(
+                tasks.iter().all(|t| t.cost_min < t.cost && t.cost <= t.period && t.deadline == t.period)
+            );
+            assert!(tasks.is_sorted_by_key(|t| t.period));
+        }
     }
 }

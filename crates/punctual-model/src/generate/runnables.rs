@@ -9,10 +9,7 @@
 //! Weibull distribution without its parameters. Here it starts at the least, has the mean, and exceeds the
 //! greatest with probability 1/1000; such draws are repeated.
 
-use punctual_sched::Duration;
-
 use super::random::RandomStream;
-use super::taskset::TaskSpec;
 
 /// The runnables of a period.
 struct Runnables {
@@ -46,8 +43,8 @@ const fn of(period_ms: u64, share: u64, average_us: [f64; 3], best: [f64; 2], wo
     Runnables { period_ms, share, average_us, best, worst }
 }
 
-/// Best and worst case of a runnable, in ns.
-type Cost = (f64, f64);
+/// Best and worst case of a runnable, or of the runnables of a task, in ns.
+pub(super) type Cost = (f64, f64);
 
 /// Draws a period by the runnables' shares.
 pub(super) fn period_ms(stream: &mut RandomStream) -> u64 {
@@ -56,8 +53,11 @@ pub(super) fn period_ms(stream: &mut RandomStream) -> u64 {
 
 /// Draws runnables until their worst cases add up to `utilization`; the last one is cut to fit. Those of one
 /// period are one task, whose worst case is at most its period: then another task of that period begins.
-/// Shortest period first.
-pub(crate) fn automotive(stream: &mut RandomStream, utilization: f64) -> Vec<TaskSpec> {
+/// Periods in ms with their tasks, shortest period first.
+pub(super) fn rate_groups(
+    stream: &mut RandomStream,
+    utilization: f64,
+) -> impl Iterator<Item = (u64, Cost)> + use<> {
     let shapes = RUNNABLES.each_ref().map(|kind| Weibull::of(kind.average_us));
     let mut tasks: [Vec<Cost>; RUNNABLES.len()] = Default::default();
     let mut left = utilization;
@@ -71,13 +71,8 @@ pub(crate) fn automotive(stream: &mut RandomStream, utilization: f64) -> Vec<Tas
         left -= worst * fits / period;
         left = if left < 1e-6 { 0.0 } else { left };
     }
-    let spec = |(kind, cost): (&Runnables, &Cost)| {
-        let period = Duration::from_ms(kind.period_ms);
-        let ns = |ns: f64| Duration::from_ns((libm::round(ns) as u64).clamp(1, period.as_ns()));
-        TaskSpec { period, cost_min: ns(cost.0), cost: ns(cost.1), deadline: period }
-    };
-    let all = RUNNABLES.iter().zip(&tasks);
-    all.flat_map(|(kind, costs)| costs.iter().map(move |cost| (kind, cost))).map(spec).collect()
+    let groups = RUNNABLES.iter().map(|kind| kind.period_ms).zip(tasks);
+    groups.flat_map(|(period_ms, costs)| costs.into_iter().map(move |cost| (period_ms, cost)))
 }
 
 /// Adds a runnable to the last task of its period, or to another one where it does not fit there.
@@ -170,17 +165,6 @@ mod tests {
             // Repeating the draws beyond the greatest takes at most 3 % off the mean.
             let low = mean * 0.97 - 4.0 * error;
             assert!((low..mean + 4.0 * error).contains(&drawn), "{} ms: {drawn}", kind.period_ms);
-        }
-    }
-
-    #[test]
-    fn worst_cases_add_up_and_fit_their_periods() {
-        for (seed, utilization) in [(1, 0.3), (2, 0.9), (3, 1.0), (4, 7.5), (5, 0.000_01)] {
-            let tasks = automotive(&mut RandomStream::new(seed, "engine"), utilization);
-            let total: f64 = tasks.iter().map(TaskSpec::utilization).sum();
-            assert!((total - utilization).abs() < 1e-5, "{total} for {utilization}");
-            assert!(tasks.iter().all(|t| t.cost_min < t.cost && t.cost <= t.period && t.deadline == t.period));
-            assert!(tasks.is_sorted_by_key(|t| t.period));
         }
     }
 }
