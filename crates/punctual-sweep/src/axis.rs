@@ -88,7 +88,7 @@ fn list(text: &str) -> Vec<String> {
 
 /// The unit of a range's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RangeUnit {
+pub(crate) enum RangeUnit {
     /// None: counts, flags.
     Plain,
     Percent,
@@ -98,12 +98,13 @@ enum RangeUnit {
 
 /// An exact number: `10^-9` of its unit's base (1, 1 %, 1 ns, 1 Hz).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Quantity {
-    scaled: i128,
-    unit: RangeUnit,
+pub(crate) struct Quantity {
+    pub(crate) scaled: i128,
+    pub(crate) unit: RangeUnit,
 }
 
-const ONE: i128 = 10i128.pow(DECIMALS);
+/// 1 in the unit of [`Quantity::scaled`].
+pub(crate) const ONE: i128 = 10i128.pow(DECIMALS);
 
 fn range(start: &str, end: &str, step: &str) -> Result<Vec<String>, String> {
     let [first, last, by] = [quantity(start)?, quantity(end)?, quantity(step)?];
@@ -126,7 +127,7 @@ fn range(start: &str, end: &str, step: &str) -> Result<Vec<String>, String> {
 }
 
 /// A decimal number with a unit: `2.5ms`, `30%`, `256`.
-fn quantity(text: &str) -> Result<Quantity, String> {
+pub(crate) fn quantity(text: &str) -> Result<Quantity, String> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = (&text[..number_end], text[number_end..].trim());
     let (unit, factor) = match suffix {

@@ -89,7 +89,7 @@ pub struct Measured {
     due: u64,
     /// In the order of [`Metric::ALL`]; `None` where nothing tells it.
     values: Vec<Option<metric::Value>>,
-    analysed: Option<Analysed>,
+    pub(crate) analysed: Option<Analysed>,
     /// Only where they are kept: distributions take their room.
     results: Option<Results>,
 }
@@ -116,7 +116,7 @@ impl Measured {
         }
     }
 
-    fn value(&self, metric: Metric) -> Option<metric::Value> {
+    pub(crate) fn value(&self, metric: Metric) -> Option<metric::Value> {
         self.values.get(metric as usize).copied().flatten()
     }
 }

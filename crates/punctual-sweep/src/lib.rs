@@ -4,7 +4,8 @@
 //! A [`Grid`] knows its points by number, the last dimension fastest. [`Grid::compute`] works on one of them,
 //! on the threads of the rayon pool in which it is called; a directory of [`Points`] keeps what is finished,
 //! so that any number of programs on any number of machines share a grid, the command line and the Python
-//! package alike. [`Grid::csv`] and [`Grid::json`] do not depend on which program computed the points.
+//! package alike. [`Grid::csv`], [`Grid::json`] and [`Grid::figure`] do not depend on which program computed
+//! the points.
 //!
 //! Nothing here reads arguments, catches signals or shows progress: a caller's [`Watch`] is notified of each
 //! run and may stop the work.
@@ -12,11 +13,13 @@
 #![forbid(unsafe_code)]
 
 pub mod axis;
+pub mod figure;
 pub mod grid;
 pub mod metric;
 pub mod points;
 
 pub use axis::Axis;
+pub use figure::Figure;
 pub use grid::{Grid, Outcome, Request, Run, Source, Watch};
 pub use metric::Metric;
 pub use points::{Points, Shard};

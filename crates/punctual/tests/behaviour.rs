@@ -390,6 +390,38 @@ fn schedulability_in_a_sweep_is_what_check_says_of_each_seed_and_simulates_nothi
 }
 
 #[test]
+fn a_sweep_draws_its_first_metric_as_curves() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("curves.svg");
+    let grid = ["sweep", FIVE, "--policy", "rtds,edf", "--metric", "schedulable", "--svg", text(&path)];
+    let load = ["--vary", "domain.*.generate.load=40%,80%"];
+    stdout(&[&grid[..], &load].concat());
+    let svg = std::fs::read_to_string(&path).expect("a figure");
+    for shown in ["domain.*.generate.load, %", "schedulable, %", ">rtds</text>", ">edf</text>"] {
+        assert!(svg.contains(shown), "{shown}: {svg}");
+    }
+    // Two lines of two points, and the marks of the legend.
+    assert_eq!(svg.matches("<circle").count(), 2 * 2 + 2);
+    std::fs::remove_file(&path).expect("it was there");
+    let tasks = ["--vary", "domain.*.generate.tasks=2,3"];
+    for (more, said) in [
+        (&tasks[..], "which key is on the horizontal axis? expected x, one of domain.*.generate.load"),
+        (&["--x", "domain.vm.budget"], "the sweep does not vary domain.vm.budget; it varies"),
+        (&["--x", "policy"], "the values of policy are no numbers of one unit"),
+        (&["--vary", "seed=1..9:1", "--x", "domain.*.generate.load"], "14 lines at most"),
+        (&["--vary", "seed=1,2", "--x", "seed", "--over", "seed"], "cannot be added up"),
+    ] {
+        // Nothing is computed before: this would take hours.
+        let endless = ["--duration", "1000000s", "--runs", "9"];
+        let refused = punctual(&[&grid[..], &load, more, &endless].concat()).output().expect("it starts");
+        assert_eq!(refused.status.code(), Some(2), "{more:?}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert!(stderr.contains(said), "{more:?}: {stderr}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
 fn the_jobs_file_agrees_with_the_results() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("jobs.csv");

@@ -6,7 +6,9 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use indicatif::ProgressBar;
 use punctual_report::table;
-use punctual_sweep::{self as sweep, Axis, Grid, Metric, Outcome, Points, Request, Run, Shard, Watch};
+use punctual_sweep::{
+    self as sweep, Axis, Figure, Grid, Metric, Outcome, Points, Request, Run, Shard, Watch,
+};
 use rayon::prelude::*;
 
 use super::error::Error;
@@ -35,6 +37,7 @@ const DEFAULT_COLUMNS: [Metric; 4] =
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --policy all --runs 10\n  \
     punctual sweep host.toml --vary seed=1..9:1 --vary duration=1s,10s --metric p99-response\n  \
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --metric schedulable\n  \
+    punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --svg load.svg\n  \
     punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv\n  \
     punctual sweep host.toml --policy rtds,edf --vary seed=1..50:1 --jobs jobs.csv\n  \
     punctual sweep host.toml --vary seed=1..9999:1 --resume points --shard 3/100   (one of 100 machines)\n  \
@@ -72,6 +75,17 @@ pub(super) struct Args {
     /// Write a row for each job of every simulation: CSV, or Parquet if the name ends in .parquet.
     #[arg(long, value_name = "OUT.csv")]
     jobs: Option<PathBuf>,
+    /// Draw the first metric as curves: a key with numbers from left to right, a line for each combination
+    /// of the others.
+    #[arg(long, value_name = "OUT.svg", conflicts_with = "shard")]
+    svg: Option<PathBuf>,
+    /// The key from left to right in --svg, if several take numbers.
+    #[arg(long, value_name = "KEY", requires = "svg")]
+    x: Option<String>,
+    /// Add up the points of this key in --svg, for metrics of the analysis: weighted schedulability over
+    /// another key than the utilization. Repeat for more.
+    #[arg(long, value_name = "KEY", requires = "svg")]
+    over: Vec<String>,
     /// Keep finished points in this directory, and take those that are there instead of computing them
     /// again: a sweep that was ended goes on where it was.
     #[arg(long, value_name = "DIR", conflicts_with = "jobs")]
@@ -169,6 +183,9 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let sweep = Sweep::new(args)?;
     let grid = &sweep.grid;
+    if let Some(figure) = sweep.figure() {
+        grid.check_figure(&figure)?;
+    }
     let jobs = sweep.jobs_file()?;
     let threads = thread_pool(args.threads)?;
     threads.install(|| grid.validate(|point| sweep.has(point)))?;
@@ -193,6 +210,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         (_, true) => ui.print(grid.json(&outcomes) + "\n")?,
         _ => ui.print(sweep.tables(&outcomes, ui.stdout_has_colour()))?,
     }
+    sweep.draw(&outcomes)?;
     if interrupt::stopped() { Err(Error::Interrupted) } else { Ok(exit::OK) }
 }
 
@@ -268,10 +286,10 @@ impl<'a> Sweep<'a> {
 
     /// The file that `--jobs` asks for. Its rows have the values of their point.
     fn jobs_file(&self) -> Result<Option<JobsFile>, Error> {
-        let Some(path) = &self.args.jobs else { return Ok(None) };
         let inputs: Vec<PathBuf> =
             [self.args.file.clone()].into_iter().chain(self.args.costs.file()).collect();
-        keep_inputs(&inputs, &[&self.args.jobs])?;
+        keep_inputs(&inputs, &[&self.args.jobs, &self.args.svg])?;
+        let Some(path) = &self.args.jobs else { return Ok(None) };
         if !self.grid.simulates() {
             let text = "--jobs: metrics of the analysis alone simulate no job; ask for another metric, too";
             return Err(Error::Usage(text.into()));
@@ -360,6 +378,20 @@ impl<'a> Sweep<'a> {
         })?;
         bar.inc(1);
         Ok(Listed::Done(Box::new((done, spool))))
+    }
+
+    /// The figure that `--svg` asks for.
+    fn figure(&self) -> Option<Figure<'_>> {
+        self.args.svg.as_ref()?;
+        let metric = self.metrics.first().copied().unwrap_or(Metric::MissRatio);
+        let over = self.args.over.iter().map(String::as_str).collect();
+        Some(Figure { metric, x: self.args.x.as_deref(), over })
+    }
+
+    fn draw(&self, outcomes: &[Outcome]) -> Result<(), Error> {
+        let (Some(path), Some(figure)) = (&self.args.svg, self.figure()) else { return Ok(()) };
+        let svg = self.grid.figure(outcomes, &figure)?;
+        OutFile::write(path, |out| std::io::Write::write_all(out, svg.as_bytes()))
     }
 
     // ---- output -------------------------------------------------------------------------------------
