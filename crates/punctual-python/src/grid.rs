@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use punctual_sweep::{Axis, Error, Metric, Outcome, Points, Request, Watch};
+use punctual_sweep::{Axis, Error, Figure, Metric, Outcome, Points, Request, Watch};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
@@ -223,6 +223,22 @@ impl Grid {
         }
         let names = self.keys().into_iter().chain(rows.columns.iter().map(String::as_str));
         Ok(Table::new(names.zip(keys.into_iter().chain(numbers))))
+    }
+
+    /// What `punctual sweep --svg` writes of these outcomes, those of all points.
+    #[pyo3(signature = (outcomes, metric, x = None, over = Vec::new()))]
+    fn svg(
+        &self,
+        py: Python<'_>,
+        outcomes: Vec<Vec<u8>>,
+        metric: &str,
+        x: Option<&str>,
+        over: Vec<String>,
+    ) -> PyResult<String> {
+        let over = over.iter().map(String::as_str).collect();
+        let figure = Figure { metric: self::metric(metric)?, x, over };
+        let svg = self.grid.figure(&self.outcomes(&outcomes)?, &figure);
+        svg.map_err(|error| exception(py, &error))
     }
 
     fn __repr__(&self) -> String {

@@ -14,6 +14,7 @@
 
 mod check;
 mod error;
+mod generate;
 mod grid;
 mod host;
 mod placement;
@@ -30,6 +31,8 @@ mod timeline;
 mod _punctual {
     #[pymodule_export]
     use crate::check::Guarantees;
+    #[pymodule_export]
+    use crate::generate::_task_set;
     #[pymodule_export]
     use crate::grid::Grid;
     #[pymodule_export]

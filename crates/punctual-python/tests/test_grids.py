@@ -212,3 +212,20 @@ def test_dask_loses_nothing_when_a_worker_is_killed(tmp_path: Path, host: Host) 
         assert found.csv() == printed_for_seeds(tmp_path, 40)
         again = sweep(grid_of_seeds(host, 2), batch=1)
         assert again.csv() == printed_for_seeds(tmp_path, 2)
+
+
+def test_a_figure_is_that_of_the_command_line(tmp_path: Path, host: Host) -> None:
+    budgets = {"domain.vm.budget": BUDGETS, "domain.vm.task.fast.cost": ["1ms", "2ms"]}
+    metrics = ["weighted-schedulable"]
+    found = punctual.run(Grid(host, budgets, policy=["deferrable", "rtds"], metrics=metrics))
+    options = ["--vary", f"domain.vm.budget={','.join(BUDGETS)}"]
+    options += ["--vary", "domain.vm.task.fast.cost=1ms,2ms"]
+    options += ["--policy", "deferrable,rtds", "--metric", metrics[0], "--svg", "figure.svg"]
+    options += ["--x", "domain.vm.budget", "--over", "domain.vm.task.fast.cost"]
+    command_line("sweep", "host.toml", *options, at=tmp_path)
+    figure = found.figure(metrics[0], x="domain.vm.budget", over="domain.vm.task.fast.cost")
+    assert figure.svg == (tmp_path / "figure.svg").read_text()
+    figure.save(tmp_path / "saved.svg")
+    assert figure._repr_svg_() == (tmp_path / "saved.svg").read_text()
+    with pytest.raises(PunctualError, match="expected x, one of domain.vm.budget"):
+        found.figure(metrics[0])

@@ -259,3 +259,19 @@ pool.p = { policy = "rtds" }
 budget = "1ms"
 period = "10ms"
 """
+
+
+def test_a_task_set_has_the_utilizations_of_any_generator() -> None:
+    utilizations = [0.5, 0.125, 1e-6, 1.0]
+    tasks = punctual.task_set(utilizations, seed=3, periods="log-uni-long", deadlines="uni-constrained")
+    again = punctual.task_set(iter(utilizations), seed=3, periods="log-uni-long", deadlines="uni-constrained")
+    assert tasks == again
+    for utilization, task in zip(utilizations, tasks.values(), strict=True):
+        period, cost, deadline = (int(task[key].removesuffix("ns")) for key in ("period", "cost", "deadline"))
+        assert abs(cost - utilization * period) <= 0.5
+        assert cost <= deadline <= period
+    for wrong, said in [([0.5, 1.1], "number 2 is 1.1"), ([float("nan")], "number 1 is NaN"), ([0], "is 0")]:
+        with pytest.raises(ValueError, match=said):
+            punctual.task_set(wrong, seed=1)
+    with pytest.raises(ValueError, match="there are uni-short.*automotive"):
+        punctual.task_set([0.5], seed=1, periods="short")

@@ -15,8 +15,8 @@ True
 """
 
 from punctual._errors import ErrorRecord, HostFileError, PunctualError, ViolationError
-from punctual._frames import Report
-from punctual._generate import generate
+from punctual._frames import Figure, Report
+from punctual._generate import generate, task_set
 from punctual._grid import Sweep, run
 from punctual._place import place, what_if
 from punctual._policy import Params, Policy
@@ -33,6 +33,7 @@ from punctual._punctual import (
     policies,
     reproduce,
 )
+from punctual._pycpa import from_pycpa
 from punctual._sweep import sweep
 
 
@@ -43,6 +44,7 @@ def build(**tables: object) -> Host:
 
 __all__ = [
     "ErrorRecord",
+    "Figure",
     "Grid",
     "Guarantees",
     "Host",
@@ -60,11 +62,13 @@ __all__ = [
     "ViolationError",
     "__version__",
     "build",
+    "from_pycpa",
     "generate",
     "place",
     "policies",
     "reproduce",
     "run",
     "sweep",
+    "task_set",
     "what_if",
 ]

@@ -44,6 +44,30 @@ def html(table: Table) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{note}"
 
 
+def _write(path: str | PathLike[str], text: str) -> None:
+    with open(fspath(path), "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+class Figure:
+    """A picture as SVG, the same bytes on every machine. A notebook shows it."""
+
+    svg: str
+
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the picture to a file."""
+        _write(path, self.svg)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<punctual.Figure of {len(self.svg)} characters>"
+
+
 class Report:
     """A page of HTML that needs nothing else. A notebook shows it."""
 
@@ -54,8 +78,7 @@ class Report:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the page to a file."""
-        with open(fspath(path), "w", encoding="utf-8", newline="") as file:
-            file.write(self.html)
+        _write(path, self.html)
 
     def _repr_html_(self) -> str:
         style = "width:100%;height:40em;border:0"

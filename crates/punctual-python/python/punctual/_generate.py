@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from punctual._punctual import Host
+from collections.abc import Iterable
+
+from punctual._punctual import Host, _task_set
 
 _Task = dict[str, str]
 
@@ -22,4 +24,19 @@ def generate(recipe: str, *, seed: int, **keys: object) -> dict[str, _Task]:
     return {
         str(name): {"period": f"{period}ns", "cost": f"{cost}ns", "deadline": f"{deadline}ns"}
         for name, period, cost, deadline in columns
+    }
+
+
+def task_set(
+    utilizations: Iterable[float], *, seed: int, periods: str = "uni-moderate", deadlines: str = "implicit"
+) -> dict[str, _Task]:
+    """Tasks with these utilizations, which any generator may have drawn: parts of a processor, at most 1.
+
+    Periods and deadlines come from the named distributions of a host file's `generate` table. Costs are
+    rounded to whole nanoseconds. The result is the `task` table of a VM.
+    """
+    drawn = _task_set([float(one) for one in utilizations], seed, periods, deadlines)
+    return {
+        f"t{number}": {"period": f"{period}ns", "cost": f"{cost}ns", "deadline": f"{deadline}ns"}
+        for number, (period, cost, deadline) in enumerate(drawn, start=1)
     }

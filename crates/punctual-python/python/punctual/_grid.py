@@ -8,6 +8,8 @@ from contextlib import closing
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from punctual._frames import Figure
+
 if TYPE_CHECKING:
     from punctual._punctual import Grid, Table
 
@@ -41,6 +43,15 @@ class Sweep:
     def table(self) -> Table:
         """A row for each point, with every metric."""
         return self.grid.table(self._outcomes)
+
+    def figure(self, metric: str, *, x: str | None = None, over: str | Sequence[str] = ()) -> Figure:
+        """A metric as curves: a key with numbers from left to right, a line for each combination of others.
+
+        The points of `over` are added up, for metrics of the analysis: weighted schedulability over another
+        key than the utilization.
+        """
+        added = [over] if isinstance(over, str) else list(over)
+        return Figure(self.grid.svg(self._outcomes, metric, x, added))
 
     def _repr_html_(self) -> str:
         return self.table._repr_html_()

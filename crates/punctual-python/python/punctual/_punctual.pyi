@@ -87,6 +87,10 @@ class Grid:
         """What `punctual sweep --json` prints of these outcomes, those of all points of a grid with `results`."""
     def table(self, outcomes: Sequence[bytes]) -> Table:
         """The same as `csv`, as a table."""
+    def svg(
+        self, outcomes: Sequence[bytes], metric: str, x: str | None = None, over: Sequence[str] = ()
+    ) -> str:
+        """What `punctual sweep --svg` writes of these outcomes, those of all points."""
 
 @final
 class Host:
@@ -203,6 +207,9 @@ class Synthesis:
     def to_dict(self) -> dict[str, Any]:
         """The answer as `punctual synthesize --json` prints it."""
 
+def _task_set(
+    utilizations: Sequence[float], seed: int, periods: str, deadlines: str
+) -> list[tuple[int, int, int]]: ...
 def _place(bytes: bytes, name: str, method: str) -> Plan: ...
 def _what_if(bytes: bytes, name: str, vm: str) -> dict[str, Any]: ...
 
