@@ -422,6 +422,40 @@ fn a_sweep_draws_its_first_metric_as_curves() {
 }
 
 #[test]
+fn an_artifact_makes_its_figures_again_byte_for_byte() {
+    let directory = TempDir::new().expect("a directory");
+    let at = directory.path().join("ecrts/paper");
+    stdout(&["artifact", "new", text(&at), "--title", "Servers\nfor cores"]);
+    let readme = std::fs::read_to_string(at.join("README.md")).expect("a README");
+    assert!(readme.starts_with("# Artifact: Servers for cores\n") && !readme.contains('@'));
+    let make = |targets: &[&str]| {
+        let mut make = std::process::Command::new("make");
+        make.current_dir(&at).args(targets).args(["RUNS=1", "LOADS=--vary 'domain.*.generate.load=50%,90%'"]);
+        let made = make.arg(format!("PUNCTUAL={}", env!("CARGO_BIN_EXE_punctual"))).output();
+        let made = made.expect("make is installed");
+        let said = [made.stdout, made.stderr].concat();
+        (made.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let (is_made, said) = make(&["check"]);
+    assert!(!is_made && said.contains("no SHA256SUMS"), "{said}");
+    let (is_made, said) = make(&["sums"]);
+    assert!(is_made && said.contains("schedulability ") && said.contains(" processors"), "{said}");
+    // On another machine: the archive has no results yet.
+    assert!(make(&["clean"]).0 && !at.join("results").exists());
+    let (is_made, said) = make(&["figures", "check"]);
+    assert!(is_made && said.contains("results/responses.csv: OK"), "{said}");
+    std::fs::write(at.join("results/responses.csv"), "other").expect("a result");
+    let (is_made, said) = make(&["check"]);
+    assert!(!is_made && said.contains("results/responses.csv: FAILED"), "{said}");
+    let (is_made, said) = make(&["figures", "VERSION=0.0.1"]);
+    assert!(!is_made && said.contains("punctual 0.0.1 is needed, and this is: punctual "), "{said}");
+    let refused = punctual(&["artifact", "new", text(&at)]).output().expect("it starts");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is not empty"));
+    assert!(std::fs::read(at.join("SHA256SUMS")).is_ok_and(|sums| !sums.is_empty()));
+}
+
+#[test]
 fn the_jobs_file_agrees_with_the_results() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("jobs.csv");

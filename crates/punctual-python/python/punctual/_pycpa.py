@@ -119,7 +119,7 @@ class _System:
         if least <= 0:
             text = f"task {task.name}: two of its events can come at once; expected a least distance"
             raise PunctualError(text)
-        _warn(f"task {task.name}: its events come as near as {least} for ever, not only at first")
+        _warn(f"task {task.name}: its events may always come as near as {least}, not only at first")
         return {"separation": self.time(least)}
 
     def time(self, value: Any) -> str:

@@ -5,6 +5,7 @@
 
 mod adjust;
 mod admit;
+mod artifact;
 mod attach;
 mod calibrate;
 mod certify;
@@ -205,6 +206,7 @@ enum Command {
     Report(report::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
+    Artifact(artifact::Args),
     Show(show::Args),
     Completions(describe::CompletionsArgs),
     Man(describe::ManArgs),
@@ -264,6 +266,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
+        Command::Artifact(args) => artifact::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
         Command::Completions(args) => describe::completions(args, command(), &ui),
         Command::Man(args) => describe::man(args, command(), &ui),
