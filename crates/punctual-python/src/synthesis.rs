@@ -5,7 +5,8 @@ use std::time::{Duration as Time, Instant as Clock};
 
 use punctual_analysis::sensitivity::sensitivity;
 use punctual_analysis::synthesize::{
-    Error, Options, Periods, Placement, Shortfall, Summary, read_file, synthesize as search, write_file,
+    Error, Options, Periods, Placement, ReadError, Searched, Shortfall, Summary, read_file,
+    synthesize as search, write_file,
 };
 use punctual_analysis::watch::{Stage, Stopped};
 use punctual_model::file::{self, Overrides};
@@ -124,7 +125,10 @@ pub(crate) fn synthesize(
 ) -> PyResult<Synthesis> {
     let is_free = matches!(options.periods, Periods::Free(_));
     let read = read_file(bytes, name, overrides, is_free);
-    let (text, host) = read.map_err(|errors| error::host_file(py, &errors))?;
+    let Searched { text, host, .. } = read.map_err(|error| match error {
+        ReadError::File(errors) => error::host_file(py, &errors),
+        ReadError::Periods(_) => error::punctual(py, &error.to_string()),
+    })?;
     let mut watch = Watch { next: Clock::now() + EVERY, raised: None };
     let found = py.detach(|| {
         let mut look = |_: Stage| watch.look();

@@ -25,7 +25,7 @@ mod trial;
 
 pub use chosen::Chosen;
 pub use error::{Error, Shortfall};
-pub use file::{NotTheSame, read_file, write_file};
+pub use file::{NotTheSame, ReadError, Searched, are_periods_free, read_file, write_file};
 pub use options::{Options, Periods, Placement};
 pub use solve::{Synthesis, synthesize};
 pub use summary::Summary;

@@ -24,6 +24,36 @@ const NODES_MAX: u64 = 20_000;
 /// By processor: its units.
 type Assignment = Vec<Vec<UnitIx>>;
 
+/// What placements are compared by: the least bandwidth; of those the one with the fewest vCPUs of a VM
+/// beside each other, which may wait for each other; of those the most even one, which leaves most room for
+/// what comes later. Adding a unit makes no part less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    share: u64,
+    /// Pairs of vCPUs of one VM on one processor.
+    together: usize,
+    /// Sum of the squares of the processors' shares.
+    uneven: u128,
+}
+
+impl Cost {
+    fn of(trial: &Trial<'_>, placed: &Assignment, shares: &[u64]) -> Cost {
+        let vm = |unit: &UnitIx| match unit {
+            UnitIx::Vcpu(vcpu) => Some(trial.given().vcpus[vcpu.0].domain),
+            UnitIx::Task(_) => None,
+        };
+        let beside = |units: &Vec<UnitIx>| -> usize {
+            let vms: Vec<_> = units.iter().filter_map(vm).collect();
+            (0..vms.len()).map(|at| vms[..at].iter().filter(|other| **other == vms[at]).count()).sum()
+        };
+        Cost {
+            share: shares.iter().sum(),
+            together: placed.iter().map(beside).sum(),
+            uneven: shares.iter().map(|share| u128::from(*share).pow(2)).sum(),
+        }
+    }
+}
+
 /// A unit without a processor.
 #[derive(Clone, Copy)]
 struct Free {
@@ -73,12 +103,12 @@ fn place(trial: &mut Trial<'_>, tied: Assignment, units: Vec<UnitIx>) -> Result<
         Placement::BestFit => &[Placement::BestFit],
         Placement::WorstFit => &[Placement::WorstFit],
     };
-    let mut best: Option<(u64, Assignment)> = None;
+    let mut best: Option<(Cost, Assignment)> = None;
     let mut unmet = None;
     for order in orders {
         match fit(trial, tied.clone(), &free, *order) {
-            Ok((share, placed)) if best.as_ref().is_none_or(|(least, _)| share < *least) => {
-                best = Some((share, placed));
+            Ok((cost, placed)) if best.as_ref().is_none_or(|(least, _)| cost < *least) => {
+                best = Some((cost, placed));
             }
             Ok(_) => {}
             Err(stopped @ Error::Stopped(_)) => return Err(stopped),
@@ -109,7 +139,7 @@ fn fit(
     mut placed: Assignment,
     free: &[Free],
     order: Placement,
-) -> Result<(u64, Assignment), Error> {
+) -> Result<(Cost, Assignment), Error> {
     let mut shares = Vec::new();
     for units in &placed {
         shares.push(solve_within(trial, units, 1, GLANCE)?.share());
@@ -119,7 +149,7 @@ fn fit(
         shares[at] = share;
         placed[at].push(unit);
     }
-    Ok((shares.iter().sum(), placed))
+    Ok((Cost::of(trial, &placed, &shares), placed))
 }
 
 /// The processor that `order` prefers among those on which the unit fits, and the share of all its units
@@ -164,7 +194,7 @@ fn preferred(
 struct Branches<'t, 'a, 'u> {
     trial: &'t mut Trial<'a>,
     free: &'u [Free],
-    best: Option<(u64, Assignment)>,
+    best: Option<(Cost, Assignment)>,
     nodes: u64,
     /// May every unit run on every processor?
     alike: bool,
@@ -177,13 +207,14 @@ impl Branches<'_, '_, '_> {
 
     fn descend(&mut self, next: usize, placed: Assignment, shares: Vec<u64>) -> Result<(), Stopped> {
         self.nodes += 1;
-        let sum: u64 = shares.iter().sum();
+        let cost = Cost::of(self.trial, &placed, &shares);
         let rest: u64 = self.free[next..].iter().map(|free| free.share).sum();
-        if self.nodes > NODES_MAX || self.best.as_ref().is_some_and(|(best, _)| sum + rest >= *best) {
+        let least = Cost { share: cost.share + rest, ..cost };
+        if self.nodes > NODES_MAX || self.best.as_ref().is_some_and(|(best, _)| least >= *best) {
             return Ok(());
         }
         let Some(&Free { unit, .. }) = self.free.get(next) else {
-            self.best = Some((sum, placed));
+            self.best = Some((cost, placed));
             return Ok(());
         };
         for at in 0..placed.len() {

@@ -23,18 +23,18 @@ pub fn with_params(text: &str, file_name: &str, before: &Host, after: &Host) -> 
 }
 
 /// The file with a budget for every domain that has tasks with deadlines and no budget: the whole period, to
-/// start from. Domains without a period get one if periods are free. `None` if there is nothing to fill in.
-pub fn with_budgets(text: &str, free_periods: bool) -> Option<String> {
+/// start from, and the names of these domains. Domains without a period get one if periods are free. `None`
+/// if there is nothing to fill in.
+pub fn with_budgets(text: &str, free_periods: bool) -> Option<(String, Vec<String>)> {
     let mut document: DocumentMut = text.parse().ok()?;
-    let mut any = false;
-    for (_, domain) in document.get_mut("domain")?.as_table_like_mut()?.iter_mut() {
-        let Some(domain) = domain.as_table_like_mut() else { continue };
-        if domain.get("in").is_some() || domain.get("vcpu").is_some() || !has_deadlines(domain) {
+    let mut filled = Vec::new();
+    for (name, domain) in document.get_mut("domain")?.as_table_like_mut()?.iter_mut() {
+        let Some(domain) = domain.as_table_like_mut().filter(|domain| wants_budget(*domain)) else {
             continue;
-        }
+        };
         if free_periods && domain.get("period").is_none() {
             domain.insert("period", toml_edit::value("10ms"));
-            any = true;
+            filled.push(name.to_string());
         }
         let period = domain.get("period").and_then(Item::as_str).map(str::to_string);
         if let Some(period) = period.filter(|_| domain.get("budget").is_none()) {
@@ -42,10 +42,32 @@ pub fn with_budgets(text: &str, free_periods: bool) -> Option<String> {
             let is_frequency = quantity::duration(&period).is_err();
             let exact = quantity::period(&period).ok().filter(|_| is_frequency);
             domain.insert("budget", toml_edit::value(exact.map_or(period, |time| time.to_string())));
-            any = true;
+            filled.push(name.to_string());
         }
     }
-    any.then(|| document.to_string())
+    filled.dedup();
+    (!filled.is_empty()).then(|| (document.to_string(), filled))
+}
+
+/// Of the domains that [`with_budgets`] looks at: how many have a period, and the names of those that have
+/// none.
+pub fn periods(text: &str) -> (usize, Vec<String>) {
+    let document = text.parse::<DocumentMut>().ok();
+    let domains = document.as_ref().and_then(|document| document.get("domain")?.as_table_like());
+    let (mut with, mut without) = (0, Vec::new());
+    for (name, domain) in domains.into_iter().flat_map(TableLike::iter) {
+        match domain.as_table_like().filter(|domain| wants_budget(*domain)) {
+            Some(domain) if domain.get("period").is_some() => with += 1,
+            Some(_) => without.push(name.to_string()),
+            None => {}
+        }
+    }
+    (with, without)
+}
+
+/// Has the domain tasks with deadlines, and no place elsewhere for its budget?
+fn wants_budget(domain: &dyn TableLike) -> bool {
+    domain.get("in").is_none() && domain.get("vcpu").is_none() && has_deadlines(domain)
 }
 
 fn has_deadlines(domain: &dyn TableLike) -> bool {
@@ -168,6 +190,11 @@ fn set_of_vcpus(domain: &mut dyn TableLike, key: &str, values: Vec<Option<Value>
                 set(own, key, value);
             }
         }
+    }
+    // What each vCPU has of its own the domain's value is nobody's; a comment at it is somebody's.
+    let all_have = !agree && values.iter().all(Option::is_some);
+    if all_have && domain.get(key).is_some_and(|value| !value.to_string().contains('#')) {
+        domain.remove(key);
     }
     if agree && let Some(Some(value)) = values.into_iter().next() {
         set(domain, key, value);
@@ -347,15 +374,26 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
     }
 
     #[test]
+    fn a_domains_value_goes_when_each_vcpu_has_its_own_unless_a_comment_is_at_it() {
+        let text = ONE.replace("# the first\n", "# the first\nvcpus = 2\n");
+        let differ = |host: &mut Host| host.vcpus[0].params.budget = Some(Duration::from_ms(3));
+        assert!(changed(&text, differ).contains("# enough?"));
+        let file = changed(&text.replace(" # enough?", ""), differ);
+        assert!(!file.contains("\nbudget ="), "{file}");
+    }
+
+    #[test]
     fn missing_budgets_are_filled_in_where_there_are_deadlines() {
         let without = ONE.replace("budget = \"2ms\" # enough?\n", "");
-        let filled = with_budgets(&without, false).expect("something is missing");
+        let (filled, names) = with_budgets(&without, false).expect("something is missing");
+        assert_eq!(names, ["a"]);
         assert_eq!(read(&filled).vcpus[0].params.budget, Some(Duration::from_ms(10)));
         assert_eq!(with_budgets(ONE, true), None);
         let neither = without.replace("period = \"10ms\"\n", "");
         assert_eq!(with_budgets(&neither, false), None);
         assert!(with_budgets(&neither, true).is_some());
-        let often = with_budgets(&without.replace("\"10ms\"", "\"100Hz\""), false).expect("a budget");
+        assert_eq!((periods(ONE).0, periods(&neither)), (1, (0, vec!["a".to_string()])));
+        let (often, _) = with_budgets(&without.replace("\"10ms\"", "\"100Hz\""), false).expect("a budget");
         assert_eq!(read(&often).vcpus[0].params.budget, Some(Duration::from_ms(10)));
         let hog = without.replace("{ period = \"20ms\", cost = \"1ms\" }", "{ hog = true }");
         assert_eq!(with_budgets(&hog, true), None);

@@ -47,9 +47,10 @@ pub(super) struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     overwrite: Overwrite,
-    /// Keep the file's periods, or choose the best of the candidates for each vCPU.
-    #[arg(long, value_name = "WHICH", default_value = "given")]
-    periods: PeriodChoice,
+    /// Keep the file's periods, or choose the best of the candidates for each vCPU [default: given; free if
+    /// no domain has a period].
+    #[arg(long, value_name = "WHICH")]
+    periods: Option<PeriodChoice>,
     /// Periods to choose from, separated by commas [default: 1, 2, 5, 10 ... ms and the divisors of the
     /// tasks' periods].
     #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = some_time)]
@@ -124,13 +125,11 @@ fn percent(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
-    fn options(&self) -> Result<Options, Error> {
-        let periods = match self.periods {
-            PeriodChoice::Free => Periods::Free(self.candidates.clone()),
-            PeriodChoice::Given if self.candidates.is_empty() => Periods::Given,
-            PeriodChoice::Given => {
-                return Err(Error::Usage("--candidates needs --periods free".into()));
-            }
+    fn options(&self, free_periods: bool) -> Result<Options, Error> {
+        let periods = match free_periods {
+            true => Periods::Free(self.candidates.clone()),
+            false if self.candidates.is_empty() => Periods::Given,
+            false => return Err(Error::Usage("--candidates needs --periods free".into())),
         };
         Ok(Options {
             granularity: self.granularity,
@@ -151,12 +150,19 @@ impl Args {
 
 /// Runs `punctual synthesize`.
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let options = args.options()?;
     args.output.iter().try_for_each(|path| args.overwrite.permit(path))?;
     let source = HostFile::read(&args.file)?;
     let overrides = args.costs.overrides(&args.changes, args.policy.clone());
-    let free_periods = args.periods == PeriodChoice::Free;
-    let (text, host) = synthesize::read_file(source.bytes(), &source.name, &overrides, free_periods)?;
+    let asked = args.periods.map(|periods| periods == PeriodChoice::Free);
+    let free_periods = synthesize::are_periods_free(source.bytes(), asked);
+    let options = args.options(free_periods)?;
+    let read = synthesize::read_file(source.bytes(), &source.name, &overrides, free_periods);
+    let searched = read.map_err(|error| match error {
+        synthesize::ReadError::File(errors) => errors.into(),
+        error @ synthesize::ReadError::Periods(_) => {
+            Error::Usage(format!("{error}: write one, or choose all of them with --periods free"))
+        }
+    })?;
     interrupt::install();
     interrupt::be_graceful();
     let bar = ui.spinner();
@@ -164,19 +170,20 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         tick(&bar, stage);
         if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let found = synthesize(&host, &options, &mut watch);
-    let synthesis = match found {
+    let host = &searched.host;
+    let mut synthesis = match synthesize(host, &options, &mut watch) {
         Ok(synthesis) => synthesis,
         Err(synthesize::Error::Stopped(_)) => return Err(Error::Interrupted),
         Err(synthesize::Error::Unmet { name, why }) => {
-            let advice = advice(&host, &options, &mut watch)?;
+            let advice = advice(host, &options, &mut watch)?;
             bar.finish_and_clear();
             return unmet(args, ui, &name, &why, advice);
         }
     };
     let growth = sensitivity(&synthesis.host, &mut watch).map_err(|_| Error::Interrupted)?;
     bar.finish_and_clear();
-    let file = synthesize::write_file(&text, &source.name, &host, &synthesis.host)
+    searched.forget_starts(&mut synthesis.chosen);
+    let file = synthesize::write_file(&searched.text, &source.name, host, &synthesis.host)
         .map_err(|error| Error::Violation(error.to_string()))?;
     show(args, ui, &synthesis, &growth, file)?;
     Ok(exit::OK)

@@ -104,7 +104,9 @@ pub(crate) fn refused(policy: &PolicyInfo, unit: &UnitDraft, error: &ParamError,
             let in_server = if own { "" } else { " in the task's `server`" };
             let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
             let or = match unit.kind {
-                UnitKind::Vcpu if *field == UnitParams::BUDGET => ", or `best_effort = true`",
+                UnitKind::Vcpu if *field == UnitParams::BUDGET => {
+                    ", or `best_effort = true`; `punctual synthesize` finds budgets"
+                }
                 _ => "",
             };
             errors.add(place, message, format!("expected `{field}`{in_server}: {help}{or}"));
