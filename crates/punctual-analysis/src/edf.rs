@@ -1,7 +1,8 @@
 //! Earliest deadline first on one processor or in a server: demand against supply.
 //!
 //! Sources: Baruah, Mok, Rosier, RTSS 1990 (processor demand); Shin & Lee, RTSS 2003, theorem 1 (demand bound
-//! against supply bound).
+//! against supply bound); Baruah, *Resource Sharing in EDF-Scheduled Systems: A Closer Look*, RTSS 2006
+//! (locks).
 
 use punctual_sched::Duration;
 
@@ -30,24 +31,44 @@ struct Point {
     cost: Duration,
 }
 
-/// A bound on every task's response time, in the order of `tasks`, if all deadlines hold.
+/// A critical section of a task, under the deadline floor protocol (the stack resource policy's ceilings).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Section {
+    /// The shortest relative deadline of all tasks that use its resource.
+    pub floor: Duration,
+    /// The relative deadline of its task.
+    pub deadline: Duration,
+    /// What the task executes in it.
+    pub length: Duration,
+}
+
+/// The most that work due later takes of an interval of length `window` in which there is work that is due
+/// within it: the longest section of a later task on a resource of one that may be due.
+fn blocked(sections: &[Section], window: Duration) -> Duration {
+    let delays = sections.iter().filter(|section| section.floor <= window && window < section.deadline);
+    delays.map(|section| section.length).max().unwrap_or_default()
+}
+
+/// A bound on every task's response time, in the order of `tasks`, if all deadlines hold; tasks take
+/// resources in `sections`.
 ///
 /// Work with deadlines up to `t` after the start of a busy interval is at most the demand bound at `t` and is
 /// done when that much has been supplied, so a job due then is early by the difference. A task's bound is its
 /// deadline less the smallest difference at all `t` that can be a deadline of its jobs.
 ///
 /// # Errors
-/// [`Error::Overload`] is exact on a processor of one's own: with synchronous release some job due within
-/// that length is late.
-pub fn bounds(tasks: &[Demand], supply: &Supply) -> Result<Vec<Duration>, Error> {
+/// [`Error::Overload`] is exact on a processor of one's own and without sections: with synchronous release
+/// some job due within that length is late.
+pub fn bounds(tasks: &[Demand], sections: &[Section], supply: &Supply) -> Result<Vec<Duration>, Error> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    let busy = busy_interval(tasks, supply);
+    let longest = sections.iter().map(|section| section.length).max().unwrap_or_default();
+    let busy = busy_interval(tasks, longest, supply);
     // Deadlines later than this belong to jobs that are early by at least their relative deadline.
     let last_deadline = tasks.iter().map(|t| t.deadline).max().unwrap_or_default();
     let (points, complete) = deadlines(tasks, busy.map(|busy| busy + last_deadline));
-    let early = earliness(&points, supply, busy.unwrap_or(Duration::MAX))?;
+    let early = earliness(&points, sections, supply, busy.unwrap_or(Duration::MAX))?;
     if busy.is_none() || !complete {
         return Err(Error::TooLong);
     }
@@ -61,12 +82,18 @@ pub fn bounds(tasks: &[Demand], supply: &Supply) -> Result<Vec<Duration>, Error>
 
 /// By how much jobs due at each point, or later, are early at least. A busy interval takes no longer than
 /// `busy`.
-fn earliness(points: &[Point], supply: &Supply, busy: Duration) -> Result<Vec<Duration>, Error> {
+fn earliness(
+    points: &[Point],
+    sections: &[Section],
+    supply: &Supply,
+    busy: Duration,
+) -> Result<Vec<Duration>, Error> {
     let mut due = Duration::ZERO;
     let mut early = Vec::with_capacity(points.len());
     for point in points {
         due += point.cost;
-        early.push(point.at.checked_sub(supply.time_for(due).min(busy)));
+        let work = due + blocked(sections, point.at);
+        early.push(point.at.checked_sub(supply.time_for(work).min(busy)));
     }
     // Of several deadlines at one instant the last one counts the whole demand.
     for i in (1..points.len()).rev() {
@@ -84,12 +111,13 @@ fn earliness(points: &[Point], supply: &Supply, busy: Duration) -> Result<Vec<Du
     Ok(all)
 }
 
-/// The longest interval during which there is always work; `None` if it has no end within reach.
-fn busy_interval(tasks: &[Demand], supply: &Supply) -> Option<Duration> {
-    let mut at = supply.time_for(tasks.iter().map(|t| t.cost).sum());
+/// The longest interval during which there is always work, `more` of which is there before it begins; `None`
+/// if it has no end within reach.
+fn busy_interval(tasks: &[Demand], more: Duration, supply: &Supply) -> Option<Duration> {
+    let mut at = supply.time_for(tasks.iter().map(|t| t.cost).sum::<Duration>() + more);
     // Each step adds at least one job, so this many steps are as long as the longest list of deadlines.
     for _ in 0..POINTS_MAX {
-        let next = supply.time_for(requested(tasks, at));
+        let next = supply.time_for(requested(tasks, at) + more);
         if next <= at {
             return Some(at);
         }

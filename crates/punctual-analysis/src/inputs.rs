@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Domain, Parent, Pool, Work};
+use punctual_model::host::{Arrival, Domain, Parent, Pool, Task, Work};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
@@ -37,6 +37,31 @@ pub(crate) struct Index {
     in_domain: Vec<Units>,
     /// Best-effort units of pools.
     pub(crate) best_effort: Vec<UnitIx>,
+    /// By domain: what its tasks share.
+    sharing: Vec<Sharing>,
+}
+
+/// Whether the tasks of a domain share resources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sharing {
+    /// None has critical sections.
+    Nothing,
+    /// They cannot wait for each other forever.
+    InOrder,
+    /// They may wait for each other forever; a resource, by index, that they take in different orders.
+    Deadlock(usize),
+}
+
+impl Sharing {
+    fn of(host: &Host, domain: DomainIx) -> Self {
+        let has_sections = |(_, task): (TaskIx, &Task)| !task.sections.is_empty();
+        if host.domains[domain.0].resources.is_empty()
+            || !host.tasks_of(Parent::Domain(domain)).any(has_sections)
+        {
+            return Sharing::Nothing;
+        }
+        host.deadlock(domain).map_or(Sharing::InOrder, |ring| Sharing::Deadlock(ring[0]))
+    }
 }
 
 impl Index {
@@ -45,6 +70,7 @@ impl Index {
             in_pool: vec![Units::default(); host.pools.len()],
             in_domain: vec![Units::default(); host.domains.len()],
             best_effort: Vec::new(),
+            sharing: (0..host.domains.len()).map(|domain| Sharing::of(host, DomainIx(domain))).collect(),
         };
         for (v, vcpu) in host.vcpus.iter().enumerate() {
             if vcpu.params.best_effort {
@@ -71,6 +97,11 @@ impl Index {
 
     pub(crate) fn in_pool(&self, pool: PoolIx) -> &Units {
         &self.in_pool[pool.0]
+    }
+
+    /// What tasks of the domain share.
+    pub(crate) fn sharing(&self, domain: DomainIx) -> Sharing {
+        self.sharing[domain.0]
     }
 
     pub(crate) fn in_domain(&self, domain: DomainIx) -> &Units {

@@ -58,4 +58,4 @@ pub mod watch;
 pub use analyse::{analyse, answers};
 pub use answer::{Answer, Answers, FirstRelease, Pattern, Refutation, TaskAnswer, Test, VcpuAnswer};
 pub use reason::{ChainReason, PacketReason, Reason};
-pub use warnings::{FairServer, enforcement_warnings, fair_server_warnings, vcpu_warnings};
+pub use warnings::{FairServer, enforcement_warnings, fair_server_warnings, lock_warnings, vcpu_warnings};

@@ -1,7 +1,7 @@
 //! Why something is not guaranteed: each reason once, in the words that users read.
 
 use punctual_model::Host;
-use punctual_model::index::{TaskIx, VcpuIx};
+use punctual_model::index::{DomainIx, TaskIx, VcpuIx};
 use punctual_sched::Duration;
 use thiserror::Error;
 
@@ -164,6 +164,29 @@ pub enum Reason {
     #[error("a busy loop of equal priority may run first and never ends")]
     EqualBusyLoop,
 
+    /// A resource of the domain, by index, without a protocol.
+    #[error(
+        "a task waits for a resource whose holder stays less urgent, so work of any urgency in between \
+         delays it; give the resource `protocol = \"inherit\"` or `\"ceiling\"`"
+    )]
+    NoProtocol(DomainIx, usize),
+    /// A resource of the domain, by index, that is not by ceiling.
+    #[error("only resources with `protocol = \"ceiling\"` have a test in a guest with EDF")]
+    NoCeiling(DomainIx, usize),
+    /// One of the resources of the domain, by index, which tasks take in different orders.
+    #[error(
+        "tasks take resources in different orders and may wait for each other forever; let all take them in \
+         one order, or give the resources `protocol = \"ceiling\"`"
+    )]
+    Deadlock(DomainIx, usize),
+    #[error(
+        "a critical section is inside one of another protocol, which no test covers; give both resources the \
+         same `protocol`"
+    )]
+    MixedProtocols,
+    #[error("the guest around its domain has tasks that share resources, which no test covers")]
+    SharingAround,
+
     #[error("work of equal or higher priority may go on for too long to give a bound")]
     EndlessBusyPeriod,
     #[error("the bound exceeds the period, which the test does not cover")]
@@ -211,6 +234,17 @@ impl Reason {
                     domain.name, domain.guest.info.name
                 )
             }
+            Reason::NoProtocol(domain, resource) => format!(
+                "the task that holds `{0}` stays less urgent than those that wait for it, so work of any \
+                 urgency in between delays them; give `{0}` `protocol = \"inherit\"` or `\"ceiling\"`",
+                host.domains[domain.0].resources[*resource].name
+            ),
+            Reason::NoCeiling(domain, resource) => format!(
+                "no test covers `protocol = \"{}\"` in a guest with EDF; give `{}` `protocol = \"ceiling\"`",
+                host.domains[domain.0].resources[*resource].protocol.name(),
+                host.domains[domain.0].resources[*resource].name
+            ),
+            Reason::Deadlock(domain, _) => deadlock_text(host, *domain).unwrap_or_else(|| self.to_string()),
             _ => self.to_string(),
         }
     }
@@ -220,6 +254,17 @@ impl Reason {
         let bound = bound(deadline * LATE_FACTOR_MAX).filter(|bound| *bound > deadline);
         bound.map_or(Reason::NoBound, |bound| Reason::BeyondDeadline { bound, deadline })
     }
+}
+
+/// Which resources of a domain are taken in different orders, and what to do; `None` if none are.
+pub(crate) fn deadlock_text(host: &Host, domain: DomainIx) -> Option<String> {
+    let ring = host.deadlock(domain)?;
+    let name = |resource: &usize| format!("`{}`", host.domains[domain.0].resources[*resource].name);
+    let names = ring.iter().map(name).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "tasks take {names} in different orders and may wait for each other forever; let all take them in \
+         one order, or give them `protocol = \"ceiling\"`"
+    ))
 }
 
 /// Why nothing bounds how late packets come.

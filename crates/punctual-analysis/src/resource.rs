@@ -22,7 +22,7 @@ pub enum Inside {
 /// periods.
 pub fn holds(tasks: &[Demand], inside: Inside, supply: &Supply) -> bool {
     match inside {
-        Inside::Edf => edf::bounds(tasks, supply).is_ok(),
+        Inside::Edf => edf::bounds(tasks, &[], supply).is_ok(),
         Inside::FixedPriority => (0..tasks.len()).all(|i| {
             let limit = tasks[i].deadline.min(tasks[i].period);
             fixed_priority::response_in_supply(&tasks[i], &tasks[..i], supply, limit).is_some()

@@ -3,7 +3,7 @@
 use punctual_model::Host;
 use punctual_model::guarantees::Warning;
 use punctual_model::host::{Domain, Parent, Vcpu};
-use punctual_model::index::{PoolIx, VcpuIx};
+use punctual_model::index::{DomainIx, PoolIx, VcpuIx};
 use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::registry::{Budgets, PolicyInfo};
 use punctual_sched::utilization::Utilization;
@@ -11,6 +11,7 @@ use punctual_sched::{Duration, UnitParams, servers};
 
 use crate::inputs::{Index, Inputs, UnitIx, may_run_on};
 use crate::pool::{Group, groups};
+use crate::reason::deadlock_text;
 
 /// Utilizations in parts per million.
 const MILLION: u64 = 1_000_000;
@@ -41,7 +42,17 @@ pub(crate) fn of_host(inputs: Inputs<'_>) -> Vec<Warning> {
     let pools = inputs.pools().flat_map(|pool| of_pool(inputs, pool));
     let helpers = host.domains.iter().filter_map(|domain| of_helpers(host, domain));
     let several = host.domains.iter().flat_map(|domain| of_vcpus(inputs, domain));
-    pools.chain(helpers).chain(several).chain(free).collect()
+    pools.chain(helpers).chain(several).chain(lock_warnings(host)).chain(free).collect()
+}
+
+/// Domains whose tasks may wait for each other forever.
+pub fn lock_warnings(host: &Host) -> Vec<Warning> {
+    let domains = host.domains.iter().enumerate();
+    let warning = |(ix, domain): (usize, &Domain)| {
+        let text = deadlock_text(host, DomainIx(ix))?;
+        Some(Warning { about: domain.name.clone(), text })
+    };
+    domains.filter_map(warning).collect()
 }
 
 /// What several vCPUs of one domain mean for it, and for its bounds.

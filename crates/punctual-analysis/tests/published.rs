@@ -5,13 +5,14 @@ use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
 use punctual_analysis::resource::{Inside, holds, smallest_budget};
 use punctual_analysis::supply::Supply;
-use punctual_analysis::{Answer, answers};
+use punctual_analysis::{Answer, Reason, TaskAnswer, answers};
 use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings, vcpu_warnings};
 use punctual_analysis::{analyse, edf, global_edf, global_fixed_priority};
 use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
 use punctual_model::host::{Arrival, Parent, Work};
-use punctual_model::index::PoolIx;
+use punctual_model::index::{DomainIx, PoolIx, TaskIx};
+use punctual_model::locks::{CriticalSection, Protocol, Resource};
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 use punctual_sim::simulate;
@@ -126,6 +127,88 @@ fn response_times_of_the_avionics_example() {
     }
 }
 
+/// A guest on a processor of its own: by priority, the longest critical section of each task on three
+/// resources, one after the other. Its tasks do nothing else, and are released once in a long time.
+fn sharing(protocol: Protocol, sections: &[[u64; 3]]) -> Host {
+    let mut host = pooled(1, ms(1_000), exact("fixed-priority"));
+    let guest = vm(&mut host, UnitParams::default());
+    let resource = |name: &str| Resource { name: name.into(), protocol };
+    host.domains[0].resources = ["s1", "s2", "s3"].map(resource).into();
+    for (priority, lengths) in (1..).zip(sections) {
+        let cost = lengths.iter().sum();
+        let at = task(&mut host, guest, priority, ns(cost), ms(1_000));
+        let mut after = Duration::ZERO;
+        for (resource, &length) in lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
+            host.tasks[at].sections.push(CriticalSection { resource, after, length: ns(length) });
+            after += ns(length);
+        }
+    }
+    host
+}
+
+/// By task, its bound without its own cost and that of more urgent tasks.
+fn blocking(host: &Host) -> Vec<u64> {
+    let mut above = Duration::ZERO;
+    let of_task = |(task, of): (&TaskIx, &TaskAnswer)| {
+        let Answer::Guaranteed { bound, .. } = of.answer else { panic!("{of:?}") };
+        above += host.tasks[task.0].cost_max().expect("it has jobs");
+        (bound - above).as_ns()
+    };
+    answers(host).tasks.iter().map(of_task).collect()
+}
+
+/// G. Buttazzo, *Hard Real-Time Computing Systems*, the example of the algorithm for blocking times under
+/// priority inheritance, and the same under ceilings.
+#[test]
+fn blocking_times_are_those_of_buttazzos_example() {
+    let sections = [[1, 2, 0], [0, 9, 3], [8, 7, 0], [6, 5, 4]];
+    // By task 9 + 8 + 6, by resource 8 + 9; 8 + 6, 8 + 7 + 4; 6, 6 + 5 + 4.
+    assert_eq!(blocking(&sharing(Protocol::Inherit, &sections)), [17, 14, 6, 0]);
+    assert_eq!(blocking(&sharing(Protocol::Ceiling, &sections)), [9, 8, 6, 0]);
+}
+
+/// A task may be as urgent as those that wait for what it holds through other tasks: `s1` is used by the two
+/// least urgent tasks only, but the upper one takes it while it holds `s2`, which the first task uses.
+#[test]
+fn blocking_counts_resources_that_are_inherited_through_others() {
+    let mut host = sharing(Protocol::Inherit, &[[0, 2, 0], [0, 0, 1], [0, 9, 0], [5, 0, 0]]);
+    assert_eq!(blocking(&host), [9, 9, 0, 0]);
+    let inner = CriticalSection { resource: 0, after: ns(4), length: ns(2) };
+    host.tasks[2].sections.push(inner);
+    assert_eq!(blocking(&host), [14, 14, 5, 0]);
+}
+
+#[test]
+fn tasks_beside_a_resource_without_a_protocol_are_unknown_and_more_urgent_ones_are_not() {
+    let host = sharing(Protocol::None, &[[0, 0, 1], [3, 0, 0], [0, 1, 0], [5, 0, 0]]);
+    let reasons = answers(&host).tasks.into_values().map(|of| match of.answer {
+        Answer::Guaranteed { bound, .. } => Ok(bound.as_ns()),
+        Answer::Unknown(reason) => Err(reason),
+        Answer::Refuted(_) => panic!("a test refutes it"),
+    });
+    let none = Err(Reason::NoProtocol(DomainIx(0), 0));
+    assert_eq!(reasons.collect::<Vec<_>>(), [Ok(1), none, none, none]);
+}
+
+/// Baruah, *Resource Sharing in EDF-Scheduled Systems*, RTSS 2006: in an interval only work with a deadline
+/// beyond it blocks, on a resource of a task with a deadline within it.
+#[test]
+fn under_edf_a_section_blocks_between_the_deadlines_of_the_resources_users() {
+    let tasks = set(&[(2, 10, 10), (3, 20, 20), (6, 40, 40)]);
+    let section = |floor, length| edf::Section { floor: ns(floor), deadline: ns(40), length: ns(length) };
+    let bounds = |sections: &[edf::Section]| {
+        let bounds = edf::bounds(&tasks, sections, &Supply::WHOLE).expect("all deadlines hold");
+        bounds.into_iter().map(Duration::as_ns).collect::<Vec<_>>()
+    };
+    // Until 20, two jobs of the first task and one of the second are due. The third is done when the busy
+    // interval ends: after 2 * 2 + 3 + 6, or, with a section before it, 3 + 6 + 2 * 2 + 5.
+    assert_eq!(bounds(&[]), [2, 7, 13]);
+    assert_eq!(bounds(&[section(20, 5)]), [2, 12, 18]);
+    assert_eq!(bounds(&[section(10, 5)]), [7, 12, 18]);
+    let longer = edf::bounds(&tasks, &[section(10, 9)], &Supply::WHOLE);
+    assert_eq!(longer, Err(edf::Error::Overload(ns(10))));
+}
+
 /// SchedCAT, `tests/fp.py`, `BertognaRTA`, with slack.
 #[test]
 fn response_times_on_two_processors_are_those_of_schedcat() {
@@ -149,17 +232,17 @@ fn processor_demand_agrees_with_schedcat() {
         (10, 280, 120),
         (26, 660, 160),
     ]);
-    assert!(edf::bounds(&tasks, &Supply::WHOLE).is_ok());
+    assert!(edf::bounds(&tasks, &[], &Supply::WHOLE).is_ok());
     tasks.extend(set(&[(10, 100, 15)]));
-    assert!(matches!(edf::bounds(&tasks, &Supply::WHOLE), Err(edf::Error::Overload(_))));
+    assert!(matches!(edf::bounds(&tasks, &[], &Supply::WHOLE), Err(edf::Error::Overload(_))));
 }
 
 /// Liu & Layland 1973: full utilization is schedulable by EDF, a little more is not.
 #[test]
 fn edf_holds_up_to_full_utilization_exactly() {
-    assert!(edf::bounds(&set(&[(1, 2, 2), (2, 6, 6), (1, 6, 6)]), &Supply::WHOLE).is_ok());
+    assert!(edf::bounds(&set(&[(1, 2, 2), (2, 6, 6), (1, 6, 6)]), &[], &Supply::WHOLE).is_ok());
     let over = set(&[(500, 1000, 1000), (501, 1000, 1000)]);
-    assert_eq!(edf::bounds(&over, &Supply::WHOLE), Err(edf::Error::Overload(ns(1000))));
+    assert_eq!(edf::bounds(&over, &[], &Supply::WHOLE), Err(edf::Error::Overload(ns(1000))));
 }
 
 /// The workload of Shin & Lee's examples: 7 in every 50 and 9 in every 75, inside a resource of period 10.

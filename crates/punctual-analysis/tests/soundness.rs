@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use punctual_analysis::{Answer, Answers, Test, answers};
 use punctual_model::Host;
+use punctual_model::host::Parent;
 use punctual_model::results::Results;
 use punctual_sched::UnitParams;
 use punctual_sim::simulate;
@@ -145,6 +146,32 @@ fn no_guaranteed_deadline_is_missed_and_every_refuted_one_is() {
         assert!(hosts < 500 || guaranteed[i] > 0, "nothing is guaranteed under {name}");
     }
     assert!(hosts < 500 || refuted.iter().sum::<u64>() > 0);
+}
+
+/// Tasks of a guest that share resources. `PUNCTUAL_SOUNDNESS_SHARED` sets the number of hosts.
+#[test]
+fn no_guaranteed_deadline_of_tasks_that_share_resources_is_missed() {
+    let hosts = number("PUNCTUAL_SOUNDNESS_SHARED", 500);
+    let seed = number("PUNCTUAL_SOUNDNESS_SEED", 1);
+    let (mut guaranteed, mut refuted, mut closest) = (BTreeMap::<&str, u64>::new(), 0, 0);
+    for case in 0..hosts {
+        let mut random = Random::new(seed.wrapping_mul(1 << 48) + case);
+        let host = random_shared(&mut random);
+        let answers = answers(&host);
+        refuted += refutations_hold(&host, &answers);
+        for (task, _) in answers.tasks.iter().filter(|(_, of)| of.answer.is_guaranteed()) {
+            let Parent::Domain(domain) = host.tasks[task.0].parent else { continue };
+            for section in &host.tasks[task.0].sections {
+                let protocol = host.domains[domain.0].resources[section.resource].protocol;
+                *guaranteed.entry(protocol.name()).or_default() += 1;
+            }
+        }
+        if answers.tasks.values().any(|of| of.answer.is_guaranteed()) {
+            closest = closest.max((0..4).map(|_| attack(&mut random, &host)).max().unwrap_or(0));
+        }
+    }
+    println!("shared: sections guaranteed {guaranteed:?}, {refuted} refuted; closest {closest} thousandths");
+    assert!(hosts < 500 || ["inherit", "ceiling"].iter().all(|protocol| guaranteed[protocol] > 0));
 }
 
 /// Tasks that move between vCPUs which stop when their budgets are used up.

@@ -120,6 +120,7 @@ fn busy(host: &Host) -> Host {
                 parent: Parent::Domain(DomainIx(i)),
                 params: UnitParams { priority: Some(u32::MAX), ..UnitParams::default() },
                 work: hog,
+                sections: Vec::new(),
             });
         }
     }

@@ -10,6 +10,7 @@ use punctual_sched::{Duration, UnitParams};
 
 use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
+use crate::locks::{CriticalSection, Resource};
 use crate::network::{Chain, Endpoint, Flow, Network};
 use crate::placement::Choice;
 
@@ -168,6 +169,9 @@ pub struct Domain {
     pub vcpus: core::ops::Range<usize>,
     /// The guest's scheduler.
     pub guest: PolicyChoice,
+    /// Locks of the guest. A domain that has any has one vCPU, and a guest that orders its tasks by
+    /// priorities or deadlines.
+    pub resources: Vec<Resource>,
     /// Its backend on a real host. A nested domain has the default, which nothing reads.
     pub live: Live,
 }
@@ -194,9 +198,19 @@ pub struct Task {
     pub params: UnitParams,
     /// What it does.
     pub work: Work,
+    /// The parts of its jobs in which it holds resources of its domain: by their beginning, outer ones first.
+    pub sections: Vec<CriticalSection>,
 }
 
 impl Task {
+    /// The most processor time of a job; a hog has no jobs.
+    pub fn cost_max(&self) -> Option<Duration> {
+        match self.work {
+            Work::Jobs { cost, .. } | Work::Served { cost, .. } => Some(cost.max),
+            Work::Hog { .. } => None,
+        }
+    }
+
     /// From the release of a job to its deadline; a hog has none.
     pub fn deadline(&self) -> Option<Duration> {
         match self.work {

@@ -19,6 +19,8 @@ pub mod host;
 pub mod import;
 pub mod index;
 pub mod live;
+mod lock_order;
+pub mod locks;
 pub mod modes;
 pub mod network;
 pub mod overheads;

@@ -5,6 +5,7 @@ mod examples;
 mod export;
 mod host_file;
 mod import;
+mod locks;
 mod malformed;
 mod meaning;
 mod placement;

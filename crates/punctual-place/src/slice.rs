@@ -74,6 +74,7 @@ fn add(kind: &HostKind, member: &Member<'_>, place: impl Fn(PoolIx) -> PoolIx, h
         parent: Parent::Pool(place(pool)),
         vcpus: first..host.vcpus.len(),
         guest: domain.guest.clone(),
+        resources: domain.resources.clone(),
         live: domain.live.clone(),
     });
 }

@@ -163,6 +163,7 @@ fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, Option<
             parent: Parent::Pool(pool),
             vcpus: first..host.vcpus.len(),
             guest: PolicyChoice { info, options: Options::new() },
+            resources: Vec::new(),
             live: Live::default(),
         });
     }

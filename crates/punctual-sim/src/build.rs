@@ -10,6 +10,7 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitParams};
 use crate::arrivals::Arrivals;
 use crate::error::Error;
 use crate::index::{KernelIx, Occupant, ProcessorIx, SchedulerIx, UnitIx};
+use crate::locks::Locks;
 use crate::machine::{Changes, Machine, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
 use crate::names;
@@ -63,6 +64,7 @@ pub(crate) fn machine<O: Observer>(
         touched_scheds: Vec::new(),
         events: 0,
         net: crate::net::build::build(host)?,
+        locks: Locks::new(host),
         changes,
     };
     insert_units(&mut machine)?;
@@ -160,6 +162,7 @@ fn new_task(host: &Host, task: TaskIx) -> TaskState {
         head: arrivals.first(),
         current: arrivals.first(),
         remaining: Duration::ZERO,
+        pause: Duration::ZERO,
         executed: Duration::ZERO,
         started: false,
         jobs: JobStats::default(),

@@ -8,6 +8,7 @@
 //! - a processor idles only if the policy's promise of work conservation allows it;
 //! - the time of every processor is accounted for without a gap and once; what happens inside a vCPU takes
 //!   exactly the time that the vCPU executed;
+//! - one task at a time holds a resource, and a task that waits for one sleeps;
 //! - packets keep their order, their segments add up to their latency, and all of them are accounted for.
 //!
 //! The checker judges from the events that it gets ([`Event`]), never from the engine's own state: an engine
@@ -52,6 +53,8 @@ pub struct Checker<'h> {
     processors: Vec<ProcessorState>,
     physical: usize,
     units: Vec<UnitState>,
+    /// By resource of all domains, the task that holds it.
+    holders: Vec<Option<TaskIx>>,
     packets: Packets,
     /// The last decisions, in a ring.
     ring: [(Instant, ProcessorIx, Run); SHOWN],
@@ -196,6 +199,7 @@ impl<'h> Checker<'h> {
             processors: (0..host.processors + vcpus).map(|_| idle()).collect(),
             physical: host.processors,
             units: units.collect(),
+            holders: vec![None; host.domains.iter().map(|domain| domain.resources.len()).sum()],
             packets: Packets::new(host),
             ring: [(Instant::ZERO, ProcessorIx::NONE, Run::Idle); SHOWN],
             decisions: 0,
@@ -267,6 +271,31 @@ impl<'h> Checker<'h> {
         {
             let (unit, on) = (self.unit_name(unit), self.processor_name(on));
             self.violated(&format!("{unit} fell asleep and {on} was not asked to pick"));
+        }
+    }
+
+    // ---- locks --------------------------------------------------------------------------------------
+
+    /// The resource has another holder, or none.
+    fn held(&mut self, resource: usize, before: Option<TaskIx>, after: Option<TaskIx>) {
+        let Some(holder) = self.holders.get_mut(resource) else {
+            return self.violated(&format!("there is no resource {resource}"));
+        };
+        let found = std::mem::replace(holder, after);
+        if found != before {
+            let name = |task: Option<TaskIx>| {
+                task.map_or("no task".into(), |task| self.unit_name(names::unit_of(self.host, task)))
+            };
+            let what = format!("resource {resource} is held by {}, not by {}", name(found), name(before));
+            self.violated(&what);
+        }
+    }
+
+    /// The task waits for a resource.
+    fn blocked(&mut self, task: TaskIx) {
+        let unit = names::unit_of(self.host, task);
+        if self.units[unit.index()].standing.is_awake() {
+            self.violated(&format!("{} waits for a resource and is awake", self.unit_name(unit)));
         }
     }
 
@@ -681,6 +710,9 @@ impl Observer for Checker<'_> {
             }
             Event::KernelRan { unit, ran } => self.kernel_ran(unit, ran),
             Event::Settled { scheduler } => self.settled(scheduler),
+            Event::Locked { task, resource } => self.held(resource, None, Some(task)),
+            Event::Unlocked { task, resource } => self.held(resource, Some(task), None),
+            Event::Blocked { task, .. } => self.blocked(task),
             Event::Packet(event) => {
                 if let Err(what) = self.packets.judge(self.host, &event) {
                     self.violated(&what);

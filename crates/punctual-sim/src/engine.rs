@@ -20,7 +20,7 @@ use punctual_sched::{Duration, Instant};
 use crate::arrivals::{Job, NextJob};
 use crate::error::Error;
 use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
-use crate::machine::Machine;
+use crate::machine::{Machine, TaskState};
 use crate::observe::{Event, Observer};
 
 impl<O: Observer> Machine<'_, O> {
@@ -181,7 +181,10 @@ impl<O: Observer> Machine<'_, O> {
                 None => {
                     let task = TaskIx(unit.index() - self.vcpus.len());
                     if self.finish_of(proc, task) <= self.now {
-                        self.complete(proc, task);
+                        match self.locks.sharer(task) {
+                            None => self.complete(proc, task),
+                            Some(sharer) => self.lock_event(proc, task, sharer),
+                        }
                     }
                     return;
                 }
@@ -189,15 +192,18 @@ impl<O: Observer> Machine<'_, O> {
         }
     }
 
-    /// When the task that `proc` executes will have finished its current job.
+    /// When the task that `proc` executes will have finished its current job, or come to a lock.
     #[inline]
     fn finish_of(&self, proc: ProcessorIx, task: TaskIx) -> Instant {
         let p = &self.procs[proc];
-        let remaining = self.tasks[task.0].remaining;
-        if remaining == Duration::MAX { Instant::NEVER } else { p.charged_to.max(p.exec_from) + remaining }
+        let TaskState { remaining, pause, .. } = self.tasks[task.0];
+        if remaining == Duration::MAX {
+            return Instant::NEVER;
+        }
+        p.charged_to.max(p.exec_from) + (remaining - pause)
     }
 
-    fn complete(&mut self, proc: ProcessorIx, task: TaskIx) {
+    pub(crate) fn complete(&mut self, proc: ProcessorIx, task: TaskIx) {
         self.charge(proc);
         self.events += 1;
         let now = self.now;
@@ -258,9 +264,10 @@ impl<O: Observer> Machine<'_, O> {
     /// The task's current job becomes what it works on.
     fn begin_job(&mut self, task: TaskIx) {
         let state = &mut self.tasks[task.0];
-        state.remaining = state.arrivals.cost(state.current);
-        state.started = false;
+        let cost = state.arrivals.cost(state.current);
+        (state.remaining, state.started) = (cost, false);
         let (job, deadline) = (state.current, state.arrivals.deadline(state.current));
+        self.tasks[task.0].pause = self.begin_sections(task, cost);
         self.notify(Event::Begin { task, job: job.number, release: job.release, deadline });
         let unit = &self.units[self.unit_of(task)];
         let (sched, id) = (unit.sched, unit.id);

@@ -26,6 +26,8 @@ mod engine;
 mod error;
 mod index;
 mod job_log;
+mod locking;
+mod locks;
 mod machine;
 mod min_tree;
 mod names;

@@ -8,6 +8,7 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitId};
 
 use crate::arrivals::{Arrivals, Job};
 use crate::index::{KernelIx, Occupant, ProcessorIx, SchedulerIx, UnitIx, indexes};
+use crate::locks::Locks;
 use crate::min_tree::MinTree;
 use crate::net::Net;
 use crate::observe::{Observer, Scheduler};
@@ -122,6 +123,8 @@ pub(crate) struct TaskState {
     pub(crate) current: Job,
     /// Processor time that the current job still needs.
     pub(crate) remaining: Duration,
+    /// What is left of that when the task next locks or unlocks something; nothing if it does not.
+    pub(crate) pause: Duration,
     /// Processor time of all its jobs so far.
     pub(crate) executed: Duration,
     /// Has the current job executed at all?
@@ -191,6 +194,7 @@ pub(crate) struct Machine<'h, O> {
     pub(crate) events: u64,
     /// Driver domains, interfaces, flows.
     pub(crate) net: Net,
+    pub(crate) locks: Locks,
     pub(crate) changes: Changes,
 }
 

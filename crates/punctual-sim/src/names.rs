@@ -11,6 +11,11 @@ pub(crate) fn task_of(host: &Host, unit: UnitIx) -> Option<TaskIx> {
     unit.index().checked_sub(host.vcpus.len()).map(TaskIx)
 }
 
+/// The unit that a task is.
+pub(crate) fn unit_of(host: &Host, task: TaskIx) -> UnitIx {
+    UnitIx::new(host.vcpus.len() + task.0)
+}
+
 pub(crate) fn scheduler_of(host: &Host, unit: UnitIx) -> SchedulerIx {
     let parent = match task_of(host, unit) {
         Some(TaskIx(task)) => host.tasks[task].parent,

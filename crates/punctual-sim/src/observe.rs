@@ -118,6 +118,20 @@ pub enum Event<'a> {
         release: Instant,
         deadline: Instant,
     },
+    /// The task holds a resource of its domain from now on. Resources are numbered through the domains.
+    Locked {
+        task: TaskIx,
+        resource: usize,
+    },
+    Unlocked {
+        task: TaskIx,
+        resource: usize,
+    },
+    /// The task sleeps until it is given a resource, which another one holds from now on.
+    Blocked {
+        task: TaskIx,
+        holder: TaskIx,
+    },
     /// At the end: a job was due, and has not finished.
     Overdue {
         task: TaskIx,

@@ -79,6 +79,7 @@ fn nest<'a>(host: &Host, outer: &Outer, disturbance_of: &impl Fn(usize) -> Optio
             parent: Parent::Pool(PoolIx(ix)),
             vcpus: from..vcpus.len(),
             guest: std::mem::replace(&mut pool.policy, above),
+            resources: Vec::new(),
             live: Live::default(),
         });
         for (cpu, &processor) in pool.processors.iter().enumerate() {
@@ -89,6 +90,7 @@ fn nest<'a>(host: &Host, outer: &Outer, disturbance_of: &impl Fn(usize) -> Optio
                     parent: Parent::Pool(PoolIx(ix)),
                     params: pinned(1, cpu),
                     work: away(interval.from_ns, interval.length_ns(), host.duration),
+                    sections: Vec::new(),
                 },
             ));
         }

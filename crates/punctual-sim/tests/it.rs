@@ -7,6 +7,7 @@ mod broken_engine;
 mod broken_policies;
 mod classical;
 mod events;
+mod locks;
 mod logs;
 mod machine;
 mod network;

@@ -203,7 +203,13 @@ fn add_sporadic(host: &mut Host) {
     let arrival = Arrival::Sporadic { separation: ms(3), slack_mean: ms(4), offset: Duration::ZERO };
     let work = Work::Jobs { arrival, cost: Cost { min: us(100), max: us(900) }, deadline: ms(5) };
     let params = UnitParams { priority: Some(0), ..UnitParams::default() };
-    host.tasks.push(Task { name: "s".into(), parent: host.tasks[1].parent, params, work });
+    host.tasks.push(Task {
+        name: "s".into(),
+        parent: host.tasks[1].parent,
+        params,
+        work,
+        sections: Vec::new(),
+    });
 }
 
 #[test]

@@ -83,6 +83,7 @@ pub fn domain(host: &mut Host, parent: Parent, guest: &str, vcpus: Vec<UnitParam
         parent,
         vcpus: first..host.vcpus.len(),
         guest: policy(guest),
+        resources: Vec::new(),
         live: Live::default(),
     });
     Parent::Domain(ix)
@@ -122,6 +123,7 @@ pub fn hog(host: &mut Host, parent: Parent, priority: u32) -> usize {
 
 fn add(host: &mut Host, parent: Parent, priority: u32, work: Work) -> usize {
     let params = UnitParams { priority: Some(priority), ..UnitParams::default() };
-    host.tasks.push(Task { name: format!("t{}", host.tasks.len() + 1), parent, params, work });
+    let name = format!("t{}", host.tasks.len() + 1);
+    host.tasks.push(Task { name, parent, params, work, sections: Vec::new() });
     host.tasks.len() - 1
 }

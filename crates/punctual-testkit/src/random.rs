@@ -2,7 +2,8 @@
 
 use punctual_model::Host;
 use punctual_model::host::{Arrival, Parent, Work};
-use punctual_model::index::PoolIx;
+use punctual_model::index::{DomainIx, PoolIx};
+use punctual_model::locks::{CriticalSection, Protocol, Resource, guest_order};
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
@@ -326,4 +327,65 @@ pub fn random_offsets(random: &mut Random, host: &mut Host) {
         let period = period_of(host, task);
         set_offset(host, task, random.within(0, 2 * period));
     }
+}
+
+/// A random host in which tasks of a guest share resources.
+pub fn random_shared(random: &mut Random) -> Host {
+    loop {
+        let mut host = random_host(random);
+        for domain in 0..host.domains.len() {
+            share_resources(random, &mut host, DomainIx(domain));
+        }
+        if host.tasks.iter().any(|task| !task.sections.is_empty()) {
+            return host;
+        }
+    }
+}
+
+/// Gives the domain resources, and its tasks critical sections, if its guest can have any.
+fn share_resources(random: &mut Random, host: &mut Host, domain: DomainIx) {
+    let of = &mut host.domains[domain.0];
+    if of.vcpus.len() != 1 || guest_order(of.guest.info).is_none() {
+        return;
+    }
+    let [none, inherit, ceiling] = [Protocol::None, Protocol::Inherit, Protocol::Ceiling];
+    let mostly = random.of(&[inherit, inherit, inherit, ceiling, ceiling, ceiling, none]);
+    let count = random.within(1, 3) as usize;
+    for n in 0..count {
+        let protocol = if random.one_in(6) { random.of(&[none, inherit, ceiling]) } else { mostly };
+        of.resources.push(Resource { name: format!("r{n}"), protocol });
+    }
+    for task in host.tasks.iter_mut().filter(|task| task.parent == Parent::Domain(domain)) {
+        if let Work::Jobs { cost, .. } = task.work
+            && !random.one_in(3)
+        {
+            task.sections = random_sections(random, cost.max.as_ns(), count);
+        }
+    }
+}
+
+/// Sections of a job of this cost, mostly short ones. Most tasks take resources in the same order.
+fn random_sections(random: &mut Random, cost: u64, resources: usize) -> Vec<CriticalSection> {
+    let mut sections = Vec::new();
+    let mut from = 0;
+    let section =
+        |resource, after, length| CriticalSection { resource, after: ns(after), length: ns(length) };
+    for _ in 0..random.within(1, 2) {
+        let after = from + random.within(0, (cost - from) / 2);
+        let most = (cost * random.within(1, 40) / 100).max(1);
+        let length = random.within(1, most).min(cost - after);
+        if length == 0 {
+            break;
+        }
+        let resource = random.within(0, resources as u64 - 1) as usize;
+        sections.push(section(resource, after, length));
+        let inner =
+            if random.one_in(8) { random.within(0, resources as u64 - 1) as usize } else { resource + 1 };
+        if length > 2 && inner < resources && inner != resource && random.one_in(2) {
+            let later = random.within(0, length / 2);
+            sections.push(section(inner, after + later, random.within(1, length - later)));
+        }
+        from = after + length;
+    }
+    sections
 }

@@ -95,6 +95,7 @@ pub fn host() -> Host {
         parent,
         vcpus,
         guest: policy(),
+        resources: Vec::new(),
         live: Live::default(),
     };
     let vcpu = |name: &str, domain| Vcpu {
@@ -111,6 +112,7 @@ pub fn host() -> Host {
             cost: Cost { min: Duration::from_ms(1), max: Duration::from_ms(1) },
             deadline: Duration::from_ms(10),
         },
+        sections: Vec::new(),
     };
     Host {
         name: "by hand".into(),

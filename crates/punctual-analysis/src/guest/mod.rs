@@ -2,6 +2,7 @@
 
 mod content;
 mod limits;
+mod locks;
 mod processor;
 mod refute;
 mod several;

@@ -13,6 +13,7 @@ use crate::findings::{Findings, greatest};
 use crate::fixed_priority;
 use crate::guest::content::{Contender, Ranked};
 use crate::guest::limits::{any_served, served};
+use crate::guest::locks::is_hastened;
 use crate::guest::supplied::dominant_in;
 use crate::guest::urgency::{Delaying, Question, question};
 use crate::inputs::Inputs;
@@ -67,11 +68,11 @@ fn of_task(inputs: Inputs<'_>, task: TaskIx, question: &Question, costs: &Decisi
     }
     // Jobs after a synchronous release are surely delayed by more urgent tasks, by others perhaps.
     match fixed_priority::first_miss(demand, &delaying.urgent) {
-        Some(miss) => {
+        Some(miss) if !is_hastened(inputs, task) => {
             let refutation = Refutation::synchronous(vec![task], miss.due).late(miss.late_min);
             found.refuted(inputs, task, refutation, test);
         }
-        None => found.unknown(inputs, task, Reason::beyond(demand.deadline, bound), test),
+        _ => found.unknown(inputs, task, Reason::beyond(demand.deadline, bound), test),
     }
     found
 }
@@ -83,14 +84,14 @@ pub(crate) fn edf_processor(inputs: Inputs<'_>, tasks: &[TaskIx], costs: &Decisi
         return unknown;
     }
     let (with, demands) = inputs.releasing(tasks);
-    if let Err(edf::Error::Overload(by)) = edf::bounds(&demands, &Supply::WHOLE) {
+    if let Err(edf::Error::Overload(by)) = edf::bounds(&demands, &[], &Supply::WHOLE) {
         return edf_overload(inputs, &with, &demands, by);
     }
     // Each job is there for two decisions and makes one job of another task resume.
     let charged: Vec<Demand> =
         demands.iter().map(|d| Demand { cost: d.cost + costs.change() * 3, ..*d }).collect();
     let blocked = Supply { delay: costs.change() * 2, ..Supply::WHOLE };
-    match edf::bounds(&charged, &blocked) {
+    match edf::bounds(&charged, &[], &blocked) {
         Ok(bounds) => {
             let mut found = Findings::default();
             for ((task, bound), demand) in with.into_iter().zip(bounds).zip(&charged) {

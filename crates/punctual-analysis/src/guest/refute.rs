@@ -9,6 +9,7 @@ use crate::demand::{Demand, NANOSECOND, requested};
 use crate::findings::Findings;
 use crate::fixed_priority::Miss;
 use crate::guest::content::{Content, Ranked};
+use crate::guest::locks::is_hastened;
 use crate::guest::urgency::Delaying;
 use crate::inputs::Inputs;
 use crate::reason::Reason;
@@ -56,14 +57,16 @@ pub(super) fn refute_inside(inputs: Inputs<'_>, content: &Content, cap: Cap) -> 
             // No packet need ever come.
             let releasing = |ranked: &Ranked| ranked.task().filter(|task| !inputs.is_served(*task));
             for ranked in all {
-                let Some(task) = releasing(ranked) else { continue };
+                let Some(task) = releasing(ranked).filter(|task| !is_hastened(inputs, *task)) else {
+                    continue;
+                };
                 let Some(demand) = inputs.demand(task) else { continue };
                 refute(task, overload(&demand, &Delaying::of(inputs, ranked, all).urgent, cap));
             }
         }
         Content::Edf(tasks) => {
             let (with, demands) = inputs.releasing(tasks);
-            for (i, task) in with.into_iter().enumerate() {
+            for (i, task) in with.into_iter().enumerate().filter(|(_, task)| !is_hastened(inputs, *task)) {
                 refute(task, overload_edf(&demands, i, cap));
             }
         }

@@ -12,6 +12,7 @@ use crate::findings::{Findings, greatest};
 use crate::fixed_priority::{self, Member, Parts, Server};
 use crate::guest::content::{Contender, Content, Ranked};
 use crate::guest::limits::{any_served, served};
+use crate::guest::locks::sections_in_edf;
 use crate::guest::refute::{Cap, refute_inside};
 use crate::guest::urgency::question;
 use crate::inputs::Inputs;
@@ -159,7 +160,11 @@ fn edf_inside(inputs: Inputs<'_>, tasks: &[TaskIx], supply: &Supply) -> Findings
         return unknown;
     }
     let (with, demands) = inputs.releasing(tasks);
-    let reason = match edf::bounds(&demands, supply) {
+    let sections = match sections_in_edf(inputs, tasks) {
+        Ok(sections) => sections,
+        Err(reason) => return Findings::all_unknown(inputs, with, reason, test),
+    };
+    let reason = match edf::bounds(&demands, &sections, supply) {
         Ok(bounds) => {
             let mut found = Findings::default();
             for ((task, bound), demand) in with.into_iter().zip(bounds).zip(&demands) {

@@ -2,10 +2,13 @@
 
 use std::cmp::Ordering;
 
+use punctual_sched::Duration;
+
 use crate::answer::{Refutation, Test};
 use crate::demand::Demand;
 use crate::findings::{Findings, Service};
 use crate::guest::content::{Contender, Ranked};
+use crate::guest::locks::{blocking, may_stop};
 use crate::inputs::Inputs;
 use crate::overhead::Decisions;
 use crate::reason::Reason;
@@ -82,7 +85,8 @@ impl Delaying {
                     None => {}
                     Some(demand) => {
                         delaying.urgent_or_equal.push((other.contender, demand));
-                        if urgency == Urgency::More && !inputs.is_served(task) {
+                        let is_sure = !inputs.is_served(task) && !may_stop(inputs, task);
+                        if urgency == Urgency::More && is_sure {
                             delaying.urgent.push(demand);
                         }
                     }
@@ -90,6 +94,13 @@ impl Delaying {
             }
         }
         delaying
+    }
+
+    /// Less urgent tasks take so much of a busy period, once.
+    fn add_blocking(&mut self, task: Contender, longest: Duration) {
+        if !longest.is_zero() {
+            self.urgent_or_equal.push((task, Demand::implicit(longest, Duration::MAX)));
+        }
     }
 
     pub(super) fn is_bounded(&self) -> bool {
@@ -128,7 +139,7 @@ pub(super) fn question(
         found.unknown(inputs, task, Reason::UnboundedPackets, test);
         return Err(found);
     };
-    let delaying = Delaying::of(inputs, ranked, all);
+    let mut delaying = Delaying::of(inputs, ranked, all);
     match delaying.busy_loop {
         Some(_) if inputs.is_served(task) => found.unknown(inputs, task, Reason::BusyLoop, test),
         Some(Urgency::More) => {
@@ -139,7 +150,13 @@ pub(super) fn question(
         None if delaying.has_unbounded => {
             found.unknown(inputs, task, Reason::BelowUnboundedPackets, test);
         }
-        None => return Ok(Question { demand, delaying }),
+        None => match blocking(inputs, task) {
+            Ok(longest) => {
+                delaying.add_blocking(ranked.contender, longest);
+                return Ok(Question { demand, delaying });
+            }
+            Err(reason) => found.unknown(inputs, task, reason, test),
+        },
     }
     Err(found)
 }

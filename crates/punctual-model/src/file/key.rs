@@ -69,6 +69,8 @@ pub(crate) enum Kind {
     Named(&'static TableInfo),
     /// Tables by number from 0, each with these keys.
     Numbered(&'static TableInfo),
+    /// A list of tables with these keys.
+    Tables(&'static TableInfo),
     /// A list of tables, each with one of these keys.
     OneOfEach(&'static TableInfo),
 }

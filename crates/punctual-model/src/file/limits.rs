@@ -15,6 +15,8 @@ pub(crate) const COPIES_MAX: u64 = 1024;
 pub(crate) const NESTING_MAX: usize = 16;
 /// Shortest period of a task or a unit: shorter ones would flood any machine with events.
 pub const PERIOD_MIN: Duration = Duration::from_us(1);
+/// Resources of a domain, and critical sections of a task, at most.
+pub(crate) const LOCKS_MAX: usize = 64;
 /// Networks, and hosts outside of one network, at most.
 pub(crate) const NETWORKS_MAX: usize = 64;
 /// Characters of the name of a pool, domain, task, network, flow or chain at most.

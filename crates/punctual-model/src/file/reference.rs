@@ -74,6 +74,7 @@ fn reference_tables(root: &'static TableInfo) -> String {
                 | Kind::NumbersOrTable(inner)
                 | Kind::Named(inner)
                 | Kind::Numbered(inner)
+                | Kind::Tables(inner)
                 | Kind::OneOfEach(inner) => todo.push(inner),
                 _ => {}
             }
@@ -162,6 +163,7 @@ fn takes(kind: Kind) -> String {
         Kind::Table(_) => "table".into(),
         Kind::Named(_) => "tables by name".into(),
         Kind::Numbered(_) => "tables by number".into(),
+        Kind::Tables(_) => "list of tables".into(),
         Kind::OneOfEach(_) => "list of tables, each with one key".into(),
     }
 }

@@ -135,7 +135,9 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
             "propertyNames": { "pattern": "^(0|[1-9][0-9]{0,3})$" },
             "additionalProperties": define(info, definitions),
         }),
-        Kind::OneOfEach(info) => json!({ "type": "array", "items": define(info, definitions) }),
+        Kind::Tables(info) | Kind::OneOfEach(info) => {
+            json!({ "type": "array", "items": define(info, definitions) })
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::limits::NAME_MAX;
 use super::nearest::nearest;
 use super::quantity::{self, Share};
 use super::source::Place;
-use super::tree::{Entry, Table, Value};
+use super::tree::{Entry, Node, Table, Value};
 
 /// A table of the file with what its key table says about it. Reading a key that is absent or wrong gives
 /// `None`; what is wrong is added to the errors.
@@ -188,6 +188,20 @@ impl<'t> Section<'t> {
             unreachable!("{key} is a table")
         };
         let inner = Section::of(self.get(key)?, info, errors)?;
+        inner.check_keys(errors);
+        Some(inner)
+    }
+
+    /// An item of the list of tables under `key`, its keys checked.
+    pub(crate) fn item(self, key: &'static str, item: &'t Node, errors: &mut Errors) -> Option<Section<'t>> {
+        let Kind::Tables(info) = self.kind(key) else { unreachable!("{key} holds a list of tables") };
+        let Value::Table(table) = &item.value else {
+            let names: Vec<_> = info.names().collect();
+            let expected = format!("expected tables with {}", names.join(", "));
+            errors.add(item.place, format!("`{key}` has {}", item.value.kind()), expected);
+            return None;
+        };
+        let inner = Section { table, info, place: item.place, name: key };
         inner.check_keys(errors);
         Some(inner)
     }

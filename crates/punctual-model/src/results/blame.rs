@@ -19,6 +19,8 @@ pub enum Cause {
     /// More urgent work of its own guest ran: another task, or an earlier job of its own task; `by` names the
     /// task.
     PreemptedInGuest,
+    /// Another task of its guest held a resource that it wanted; `by` names the task.
+    Lock,
     /// Its vCPU had no budget, because this task had used it up.
     BudgetUsedBySelf,
     /// Its vCPU had no budget, because other tasks of its guest had used it up; `by` names the one that had
@@ -50,9 +52,10 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Cause; 15] = [
+    pub const ALL: [Cause; 16] = [
         Cause::Executing,
         Cause::PreemptedInGuest,
+        Cause::Lock,
         Cause::BudgetUsedBySelf,
         Cause::BudgetUsedBySibling,
         Cause::BudgetIdledAway,
@@ -73,6 +76,7 @@ impl Cause {
         match self {
             Cause::Executing => "executing",
             Cause::PreemptedInGuest => "preempted-in-guest",
+            Cause::Lock => "lock",
             Cause::BudgetUsedBySelf => "budget-used-by-self",
             Cause::BudgetUsedBySibling => "budget-used-by-sibling",
             Cause::BudgetIdledAway => "budget-idled-away",
@@ -94,6 +98,7 @@ impl Cause {
         match self {
             Cause::Executing => "executing",
             Cause::PreemptedInGuest => "more urgent work of its guest",
+            Cause::Lock => "a lock held in its guest",
             Cause::BudgetUsedBySelf => "no budget: its own work used it",
             Cause::BudgetUsedBySibling => "no budget: other work of its guest used it",
             Cause::BudgetIdledAway => "no budget: idled away",

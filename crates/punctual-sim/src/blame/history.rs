@@ -13,6 +13,8 @@ use crate::observe::{ProcessorIx, UnitIx};
 pub(super) enum State {
     Picked(ProcessorIx),
     Waits(ViewIx),
+    /// It waits for a resource that this unit holds, beside the vCPU in view.
+    Blocked(ViewIx, UnitIx),
     /// Its budget is used up. The unit that executed last before that: a task, or a vCPU for its kernel; none
     /// if the budget idled away.
     Broke(UnitIx),
@@ -23,6 +25,8 @@ pub(super) enum State {
 pub(super) enum Execution {
     Own,
     Other(UnitIx),
+    /// A resource is missing, which this unit holds.
+    Blocked(UnitIx),
     Kernel,
     Nothing,
 }
@@ -140,6 +144,7 @@ impl Explanation<'_> {
             match state {
                 State::Picked(processor) => self.picked(unit, processor, (until, end), execution),
                 State::Waits(view) => self.waits(Wait { view, from: until, until: end }),
+                State::Blocked(view, holder) => self.blocked(holder, Wait { view, from: until, until: end }),
                 State::Broke(spender) => {
                     let (cause, by) = match spender {
                         UnitIx::NONE => (Cause::BudgetIdledAway, UnitIx::NONE),
@@ -187,6 +192,7 @@ impl Explanation<'_> {
         let (cause, by) = match execution {
             Execution::Own => (Cause::Executing, UnitIx::NONE),
             Execution::Other(unit) => (Cause::PreemptedInGuest, unit),
+            Execution::Blocked(holder) => (Cause::Lock, holder),
             Execution::Kernel => (Cause::GuestKernel, UnitIx::NONE),
             Execution::Nothing => (Cause::ProcessorIdle, UnitIx::NONE),
         };
@@ -215,6 +221,17 @@ impl Explanation<'_> {
             if let Some(vcpu) = self.vcpu_of(sight.processor) {
                 let execution = sight.occupant.charged().map_or(Execution::Nothing, Execution::Other);
                 self.unit(vcpu, until, end, execution);
+            }
+        }
+    }
+
+    /// A task waits for a resource. Its vCPU sleeps where all tasks wait for each other.
+    fn blocked(&mut self, holder: UnitIx, Wait { view, from, mut until }: Wait) {
+        while let Some((end, sight)) = self.history.views.read(self.number, view.0 as usize, from, &mut until)
+        {
+            match (self.vcpu_of(sight.processor), sight.occupant.charged()) {
+                (Some(vcpu), Some(_)) => self.unit(vcpu, until, end, Execution::Blocked(holder)),
+                _ => self.parts.add(Cause::Lock, holder, end.since(until)),
             }
         }
     }

@@ -10,6 +10,8 @@
 //!   network, the job waits for that.
 //! - It is not picked and its budget is used up: it waits for budget. A vCPU's budget was used up by the unit
 //!   that executed inside it last, or idled away.
+//! - It sleeps for a resource of its guest: it waits for the task that holds that, or, while its vCPU does
+//!   not execute, for what the vCPU waits for.
 //! - It is not picked otherwise: it waits for the unit that has the processor, and if that is a vCPU that
 //!   does not execute, for what that vCPU waits for. Of several processors that it may run on, the first that
 //!   executes a unit counts.
@@ -83,6 +85,8 @@ struct UnitState {
     awake: bool,
     /// Is it among those whose budget was used up?
     listed: bool,
+    /// The task that holds the resource for which it sleeps; none otherwise.
+    holder: UnitIx,
     allowed: Allowed,
 }
 
@@ -182,7 +186,8 @@ impl<'h> Blamer<'h> {
             let id = UnitId(ids[scheduler.index()]);
             ids[scheduler.index()] += 1;
             let standing = Standing::Waiting;
-            self.units.push(UnitState { id, scheduler, standing, awake: false, listed: false, allowed });
+            let (awake, listed, holder) = (false, false, UnitIx::NONE);
+            self.units.push(UnitState { id, scheduler, standing, awake, listed, holder, allowed });
         }
     }
 
@@ -218,18 +223,25 @@ impl<'h> Blamer<'h> {
     }
 
     fn unit_of(&self, task: TaskIx) -> UnitIx {
-        UnitIx::new(self.host.vcpus.len() + task.0)
+        names::unit_of(self.host, task)
     }
 
     // ---- units --------------------------------------------------------------------------------------
 
     fn wake(&mut self, unit: UnitIx) {
         let state = &mut self.units[unit.index()];
-        state.awake = true;
+        (state.awake, state.holder) = (true, UnitIx::NONE);
         // It may have fallen asleep at this instant, and still be picked.
         if state.standing != Standing::Picked {
             self.leave_open(unit);
         }
+    }
+
+    /// The task sleeps for a resource that another one holds.
+    fn blocked(&mut self, task: TaskIx, holder: TaskIx) {
+        let unit = self.unit_of(task);
+        self.units[unit.index()].holder = self.unit_of(holder);
+        self.leave_open(unit);
     }
 
     /// What the unit is at is found out when all decisions are taken.
@@ -287,6 +299,8 @@ impl<'h> Blamer<'h> {
                 state.standing = Standing::Waiting;
                 if state.awake {
                     self.decide(now, scheduler, unit);
+                } else if let (Some(holder), Allowed::One(one)) = (state.holder.some(), state.allowed) {
+                    self.history.units.write(unit.index(), now, State::Blocked(ViewIx(one.0), holder));
                 }
             }
         }
@@ -491,6 +505,7 @@ impl Observer for Blamer<'_> {
                 self.finish(now, task, (job, release), now > deadline);
             }
             Event::Overdue { task, job, release } => self.finish(now, task, (job, release), true),
+            Event::Blocked { task, holder } => self.blocked(task, holder),
             Event::Settled { scheduler } => self.settled(now, scheduler),
             _ => {}
         }

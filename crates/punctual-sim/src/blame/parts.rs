@@ -13,7 +13,8 @@ use super::shared::{NAMED_MAX, Span};
 use crate::names;
 use crate::observe::UnitIx;
 
-const WITH_NAMES: [Cause; 3] = [Cause::PreemptedInGuest, Cause::BudgetUsedBySibling, Cause::PreemptedByUnit];
+const WITH_NAMES: [Cause; 4] =
+    [Cause::PreemptedInGuest, Cause::Lock, Cause::BudgetUsedBySibling, Cause::PreemptedByUnit];
 
 /// How many parts of earlier jobs are kept apart for the jobs that wait for them.
 const CONTINUED_MAX: usize = 16;
@@ -25,13 +26,21 @@ pub(super) fn executed(parts: &[Part]) -> Duration {
 /// Places of causes without a unit, and of the parts of a packet's way.
 const UNNAMED: usize = Cause::ALL.len() + Segment::ALL.len();
 
-/// Where in [`Parts::places`] a cause and a unit stand. The causes that name units differ in what remains.
+/// Where in [`Parts::places`] a cause and a unit stand.
 #[inline]
 fn place(cause: Cause, by: UnitIx) -> usize {
     match by.some() {
         None => cause as usize,
         Some(segment) if cause == Cause::Network => Cause::ALL.len() + segment.index(),
-        Some(unit) => UNNAMED + WITH_NAMES.len() * unit.index() + cause as usize % WITH_NAMES.len(),
+        Some(unit) => {
+            let column = match cause {
+                Cause::PreemptedByUnit => 1,
+                Cause::BudgetUsedBySibling => 2,
+                Cause::Lock => 3,
+                _ => 0,
+            };
+            UNNAMED + WITH_NAMES.len() * unit.index() + column
+        }
     }
 }
 

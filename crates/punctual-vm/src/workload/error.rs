@@ -229,6 +229,17 @@ pub enum TasksError {
         /// The task.
         task: String,
     },
+    /// The guest program takes no locks.
+    #[error(
+        "task `{task}` of domain `{domain}` shares resources (`sections`), which is simulated and analysed \
+         only"
+    )]
+    Sections {
+        /// The domain.
+        domain: String,
+        /// The task.
+        task: String,
+    },
     /// A guest does not take its flows.
     #[error("the flows of `{end}` cannot be live: {source}")]
     Flows {

@@ -13,8 +13,8 @@ use super::error::TasksError;
 /// simulator would release: same releases, same costs.
 ///
 /// # Errors
-/// When the guest does not schedule by fixed priorities, has too many tasks, or tasks that packets release
-/// though it is not `on_switch`.
+/// When the guest does not schedule by fixed priorities, has too many tasks, tasks that share resources, or
+/// tasks that packets release though it is not `on_switch`.
 pub fn of_domain(
     host: &Host,
     domain: DomainIx,
@@ -30,6 +30,10 @@ pub fn of_domain(
     let mut all = host.tasks_of(Parent::Domain(domain));
     if !on_switch && let Some((_, task)) = all.find(|(_, task)| matches!(task.work, Work::Served { .. })) {
         return Err(TasksError::Served { domain: name(), task: task.name.clone() });
+    }
+    if let Some((_, task)) = host.tasks_of(Parent::Domain(domain)).find(|(_, task)| !task.sections.is_empty())
+    {
+        return Err(TasksError::Sections { domain: name(), task: task.name.clone() });
     }
     let tasks: Vec<_> = host
         .tasks_of(Parent::Domain(domain))

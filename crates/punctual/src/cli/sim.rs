@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use punctual_analysis::vcpu_warnings;
+use punctual_analysis::{lock_warnings, vcpu_warnings};
 use punctual_host_stack::HostStack;
 use punctual_model::guarantees::Warning;
 use punctual_model::results::FlowResult;
@@ -170,12 +170,13 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     }
 }
 
-/// Warns of domains with more vCPUs than processors, once where that is the same in several variants.
+/// Warns of domains with more vCPUs than processors, and of deadlocks, once where that is the same in several
+/// variants.
 fn warn_of_vcpus(variants: &[Variant<'_>], ui: &Ui) {
     let mut said: Vec<Warning> = Vec::new();
     for variant in variants {
         let AnyHost::Pools(host) = &variant.first else { continue };
-        for warning in vcpu_warnings(host) {
+        for warning in vcpu_warnings(host).into_iter().chain(lock_warnings(host)) {
             if !said.contains(&warning) {
                 ui.warn(&format!("{}: {}", warning.about, warning.text));
                 said.push(warning);

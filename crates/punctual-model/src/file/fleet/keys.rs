@@ -2,7 +2,9 @@
 
 use punctual_sched::fixed_priority;
 
-use crate::file::host::keys::{BUDGET_OF, GENERATE, MACHINE, POOL, SERVER_KEYS, SLOTS, TASK, VCPU_PRIORITY};
+use crate::file::host::keys::{
+    BUDGET_OF, GENERATE, MACHINE, POOL, RESOURCES, SERVER_KEYS, SLOTS, TASK, VCPU_PRIORITY,
+};
 use crate::file::key::{KeyInfo, Kind, OptionTables, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
 
@@ -95,6 +97,7 @@ const VM_KEYS: &[KeyInfo] = &[
         Some(fixed_priority::NAME),
         "The guest's own scheduler: a policy's name, or a table of `policy` and its options.",
     ),
+    RESOURCES,
     key("task", Kind::Named(&TASK), None, "A task inside the guest."),
     key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
     key("memory_mib", MEMORY, Some("none"), "Its memory."),

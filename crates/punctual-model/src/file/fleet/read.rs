@@ -13,6 +13,7 @@ use crate::file::error::Errors;
 use crate::file::host::build;
 use crate::file::host::domain::{check_reserved, guest, shares_budget};
 use crate::file::host::draft::{DomainDraft, PoolDraft};
+use crate::file::host::locks::check_guest;
 use crate::file::host::place::{Machine, slots};
 use crate::file::host::pool::pools;
 use crate::file::host::read::{MachineKeys, machine};
@@ -550,11 +551,13 @@ fn domain<'t>(section: Section<'t>, pool: PoolIx, errors: &mut Errors) -> Option
     }
     let guest = guest(section, errors);
     let tasks = tasks(section, &of_domain(count, "vCPUs of the domain"), errors);
+    let guest = guest?;
+    check_guest(section, count, &guest, errors);
     Some(DomainDraft {
         name: section.name.into(),
         parent: Parent::Pool(pool),
         vcpus: vec![unit; count],
-        guest: guest?,
+        guest,
         live: Live::default(),
         tasks,
     })

@@ -42,8 +42,9 @@ pub(crate) fn complete(
         let PoolDraft { name, processors, choice, .. } = draft;
         host.pools.push(Pool { name, processors, choice, policy });
     }
-    for (i, draft) in domains.into_iter().enumerate() {
+    for (i, mut draft) in domains.into_iter().enumerate() {
         let parent = Parent::Domain(DomainIx(i));
+        let resources = std::mem::take(&mut draft.tasks.resources);
         let budgets = if draft.vcpus[0].params.shares_budget { 1 } else { draft.vcpus.len() };
         let share = draft.vcpus[..budgets].iter().map(share_of).sum::<Option<Share>>();
         let vcpu = |(n, unit): (usize, &UnitDraft)| Vcpu {
@@ -59,7 +60,7 @@ pub(crate) fn complete(
         let guest = draft.guest.choice.clone();
         schedulers.push((parent, vcpus.len(), draft.guest));
         let (name, parent, live) = (draft.name, draft.parent, draft.live);
-        host.domains.push(Domain { name, parent, vcpus, guest, live });
+        host.domains.push(Domain { name, parent, vcpus, guest, resources, live });
     }
     insert_all(&host, &units, &schedulers, &events, errors);
     host.events = events.into_iter().map(|draft| draft.event).collect();
@@ -99,6 +100,7 @@ fn add_tasks(
             parent,
             params: draft.unit.params.clone(),
             work: draft.work,
+            sections: draft.sections,
         });
         units.tasks.push(draft.unit);
     }

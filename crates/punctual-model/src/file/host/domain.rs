@@ -6,6 +6,7 @@ use punctual_sched::{UnitParams, registry};
 
 use super::draft::{DomainDraft, PoolDraft};
 use super::keys::OF_VM;
+use super::locks::check_guest;
 use super::task::tasks;
 use super::unit::{Processors, UnitDraft, UnitKind, more_vcpus, of_domain, of_pool, unit_params};
 use crate::file::entry::{expected_indices, expected_names, shorten};
@@ -179,6 +180,7 @@ fn domain<'t>(
     let tasks = tasks(section, &of_domain(count, "vCPUs of the domain"), errors);
     let guest = guest?;
     check_options(&guest, count, errors);
+    check_guest(section, count, &guest, errors);
     Some(DomainDraft { name: section.name.into(), parent, vcpus, guest, live: Live::default(), tasks })
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn add_generated(drafts: &mut Vec<TaskDraft>, specs: &[TaskSpec], pla
         };
         let mut unit = UnitDraft::new(place, UnitKind::Generated(name.clone()));
         unit.params = derived_params(&work);
-        drafts.push(TaskDraft { name, unit, work });
+        drafts.push(TaskDraft { name, unit, work, sections: Vec::new() });
     }
 }
 

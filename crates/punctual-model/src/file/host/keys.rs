@@ -12,6 +12,7 @@ use crate::file::network::keys::{CHAIN, FLOW, NETWORK};
 use crate::file::quantity::WHOLE;
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
 use crate::host::Enforce;
+use crate::locks::Protocol;
 use crate::overheads;
 
 pub(crate) const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
@@ -277,6 +278,7 @@ static DOMAIN: TableInfo = TableInfo {
             Some(fixed_priority::NAME),
             "The guest's own scheduler: a policy's name, or a table of `policy` and its options.",
         ),
+        RESOURCES,
         key("task", Kind::Named(&TASK), None, "A task inside the guest."),
         key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
     ],
@@ -368,6 +370,13 @@ pub(crate) static TASK: TableInfo = TableInfo {
              flow; it takes a cost and a deadline, no period.",
         ),
         key(
+            "sections",
+            Kind::Tables(&SECTION),
+            None,
+            "The parts of a job in which the task holds resources of its domain. Times are those of a job of \
+             the greatest cost, and shrink in proportion with a shorter one.",
+        ),
+        key(
             "server",
             Kind::Table(&SERVER),
             None,
@@ -376,6 +385,34 @@ pub(crate) static TASK: TableInfo = TableInfo {
         ),
     ],
     shared: &[&TASK_PRIORITY_AND_AFFINITY, &COPY_KEYS],
+    options: OptionTables::None,
+};
+
+/// `resource`, in both kinds of files.
+pub(in crate::file) const RESOURCES: KeyInfo =
+    key("resource", Kind::Named(&RESOURCE), None, "A lock that tasks of the guest share.");
+
+static RESOURCE: TableInfo = TableInfo {
+    title: "resource NAME",
+    keys: &[key(
+        "protocol",
+        Kind::Word(&Protocol::NAMES),
+        Some(Protocol::None.name()),
+        "POSIX's protocol of the mutex: the task that holds it is as urgent as those that wait for it \
+         (`inherit`), as all that use it (`ceiling`, POSIX: protect), or as it is anyway (`none`).",
+    )],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static SECTION: TableInfo = TableInfo {
+    title: "a critical section",
+    keys: &[
+        required("resource", Kind::NameOf("resource"), "The resource that the task holds in it."),
+        key("after", ANY_TIME, Some("0ns"), "What a job executes before it."),
+        required("length", SOME_TIME, "What a job executes in it, sections inside it included."),
+    ],
+    shared: &[],
     options: OptionTables::None,
 };
 

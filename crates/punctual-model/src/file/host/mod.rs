@@ -6,6 +6,7 @@ pub(super) mod draft;
 mod event;
 mod generate;
 pub(super) mod keys;
+pub(super) mod locks;
 pub(super) mod place;
 pub(super) mod pool;
 pub(super) mod read;

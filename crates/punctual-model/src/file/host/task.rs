@@ -3,22 +3,26 @@
 use punctual_sched::{Duration, UnitParams};
 
 use super::keys::COST;
+use super::locks::{resources, sections};
 use super::unit::{Processors, UnitDraft, UnitKind, placement, server_params};
 use crate::file::copies::{Copies, Names};
 use crate::file::error::Errors;
 use crate::file::section::Section;
 use crate::file::tree::Value;
 use crate::host::{Arrival, Cost, Work};
+use crate::locks::{CriticalSection, Resource};
 
 /// A task before its host is put together.
 pub(crate) struct TaskDraft {
     pub(crate) name: String,
     pub(crate) unit: UnitDraft,
     pub(crate) work: Work,
+    pub(crate) sections: Vec<CriticalSection>,
 }
 
-/// The tasks of a pool or domain, and what to generate after them.
+/// The tasks of a pool or domain, what to generate after them, and what they share.
 pub(crate) struct Tasks<'t> {
+    pub(crate) resources: Vec<Resource>,
     /// Each table with how many tasks it makes.
     pub(crate) drafts: Vec<(TaskDraft, Copies)>,
     pub(crate) generate: Option<Section<'t>>,
@@ -26,12 +30,13 @@ pub(crate) struct Tasks<'t> {
 
 /// Reads the tasks of a pool or domain.
 pub(crate) fn tasks<'t>(section: Section<'t>, of: &Processors<'_>, errors: &mut Errors) -> Tasks<'t> {
+    let resources = if of.is_pool() { Vec::new() } else { resources(section, errors) };
     let mut drafts = Vec::new();
     for task_section in section.named("task", errors) {
         let copies = Copies::read(task_section, &["offset", "start"], errors);
-        drafts.extend(task(task_section, of, errors).map(|draft| (draft, copies)));
+        drafts.extend(task(task_section, of, &resources, errors).map(|draft| (draft, copies)));
     }
-    Tasks { drafts, generate: section.table("generate", errors) }
+    Tasks { resources, drafts, generate: section.table("generate", errors) }
 }
 
 /// Every task that the tables make.
@@ -43,7 +48,9 @@ pub(crate) fn spelled_out(tables: Vec<(TaskDraft, Copies)>, errors: &mut Errors)
             if !names.add("task", &name, draft.unit.place, errors) {
                 break;
             }
-            drafts.push(TaskDraft { name, unit: draft.unit.clone(), work: delayed(draft.work, later) });
+            let (unit, work, sections) =
+                (draft.unit.clone(), delayed(draft.work, later), draft.sections.clone());
+            drafts.push(TaskDraft { name, unit, work, sections });
         }
     }
     drafts
@@ -64,7 +71,12 @@ fn delayed(work: Work, later: Duration) -> Work {
     }
 }
 
-fn task(section: Section<'_>, of: &Processors<'_>, errors: &mut Errors) -> Option<TaskDraft> {
+fn task(
+    section: Section<'_>,
+    of: &Processors<'_>,
+    resources: &[Resource],
+    errors: &mut Errors,
+) -> Option<TaskDraft> {
     let flag = |key, errors: &mut Errors| match section.get(key) {
         None => Some(false),
         Some(_) => section.flag(key, errors),
@@ -95,7 +107,14 @@ fn task(section: Section<'_>, of: &Processors<'_>, errors: &mut Errors) -> Optio
         unit = server_params(server, unit, errors);
     }
     let unit = placement(section, of, unit, errors);
-    Some(TaskDraft { name: section.name.into(), unit, work: work? })
+    if let (true, Some(entry)) = (of.is_pool(), section.get("sections")) {
+        let expected = "expected `sections` in a domain's task";
+        errors.add(entry.key_place, "a task of a pool shares no resources", expected);
+        return None;
+    }
+    let work = work?;
+    let sections = sections(section, &work, resources, errors);
+    Some(TaskDraft { name: section.name.into(), unit, work, sections })
 }
 
 /// The unit parameters that follow from what a task does: its greatest cost, period and deadline.

@@ -14,6 +14,7 @@ use crate::file::writer::{Keys, inline, named, number, numbered, numbers, option
 use crate::host::{Arrival, Cost, Domain, Enforce, Host, Overheads, Parent, PolicyChoice, Pool, Task, Work};
 use crate::host::{Change, Event};
 use crate::index::{DomainIx, PoolIx};
+use crate::locks::{CriticalSection, Resource};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
 /// same host again, provided `host` came out of the parser; processors that were chosen are listed, and the
@@ -113,8 +114,15 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
     for (key, inner) in live_tables(&domain.live) {
         table.insert(key, inner.into());
     }
+    if !domain.resources.is_empty() {
+        table.insert("resource", named(domain.resources.iter().map(resource)));
+    }
     table.insert("task", named(tasks(host, Parent::Domain(ix))));
     table
+}
+
+fn resource(resource: &Resource) -> (String, Table) {
+    (resource.name.clone(), table(vec![("protocol", resource.protocol.name().into())]))
 }
 
 fn event(host: &Host, event: &Event) -> Table {
@@ -201,7 +209,17 @@ fn task(host: &Host, parent: Parent, task: &Task) -> Keys {
         keys.push(("server", inline(server)));
     }
     keys.extend(priority_and_affinity(host, parent, &task.params));
+    if let (Parent::Domain(domain), false) = (parent, task.sections.is_empty()) {
+        let resources = &host.domains[domain.0].resources;
+        let sections = task.sections.iter().map(|one| inline(section(one, resources)));
+        keys.push(("sections", Value::Array(sections.collect())));
+    }
     keys
+}
+
+fn section(section: &CriticalSection, resources: &[Resource]) -> Keys {
+    let name = resources[section.resource].name.as_str();
+    vec![("resource", name.into()), ("after", time(section.after)), ("length", time(section.length))]
 }
 
 fn work(work: &Work) -> Keys {

@@ -168,7 +168,7 @@ fn pools<'t>(
     for (section, place) in sections.iter().zip(places) {
         let PoolPlace { processors, choice } = place;
         let chosen = pool_policy(*section, processors.len(), errors);
-        let tasks = Tasks { drafts: Vec::new(), generate: None };
+        let tasks = Tasks { resources: Vec::new(), drafts: Vec::new(), generate: None };
         pools.push(PoolDraft { name: section.name.into(), processors, choice, chosen, tasks });
     }
     (slots, pools)
