@@ -1,8 +1,8 @@
 """Ends the scheduler of a run in every way but the run's own, and watches the thread that it had.
 
-usage: falls.py PROGRAM kills|ejections|stalls TIMES
+usage: falls.py PROGRAM kills|ejections|stalls TIMES [OPTION...]
 
-Attaches PROGRAM to a process that works, with `--enforce sched-ext`, and then
+Attaches PROGRAM to a process that works, with `--enforce sched-ext` and these options, and then
   kills      kills the run (SIGKILL): the thread is in the fair class once the kernel has noticed, and the
              guardian gives its class back
   ejections  lets the kernel end the scheduler (SysRq-S): the freezer takes over, and the run goes on until
@@ -133,9 +133,9 @@ def taken_over(attached):
 def main():
     program, kind, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
     act, options = {
-        "kills": (kill, []),
-        "ejections": (eject, []),
-        "stalls": (stall, ["--silence-ms", "100000"]),
+        "kills": (kill, sys.argv[4:]),
+        "ejections": (eject, sys.argv[4:]),
+        "stalls": (stall, ["--silence-ms", "100000", *sys.argv[4:]]),
     }[kind]
     os.sched_setaffinity(0, {0})
     found = {}

@@ -14,11 +14,15 @@
 #             `kernel`, by counted instructions: budgets under each server and wake-ups, in turn with the
 #             freezer, 5 s a run; a unit that is killed; the scheduler's end, 10 times each: the run is
 #             killed, the kernel ends the scheduler. Fails if something is not as docs/live.md says
+#   partition [SECONDS [TIMES [ROUNDS]]]  pools that are isolated cpuset partitions, in the machine of the lab
+#             `kernel`: 24 runs that end at random moments, with everything compared before and after; then
+#             who had the processor of a unit beside fair processes that spin, and the unit's wake-ups,
+#             shared and isolated, 4 s a run, 3 times each
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it
 #
-# All but the last two need root, and a machine on which nothing else runs. Threads that spin stay on
+# The first two need root, and a machine on which nothing else runs. Threads that spin stay on
 # processor 1.
 # environment: PUNCTUAL (the program; by default it is built)
 # shellcheck source=labs/lib.sh
@@ -109,9 +113,9 @@ standstill() {
     python3 labs/live/standstill.py $folder/results "$scratch/stopped"
 }
 
-# One instruction is one nanosecond there, whatever else this machine does.
-sched_ext() {
-    local observer=$PWD/target/lab/observe
+# Builds what the machine of the lab `kernel` runs: $punctual with sched-ext, and $observer.
+build_for_kernel() {
+    observer=$PWD/target/lab/observe
     need cc
     mkdir -p target/lab
     cc -O2 -static -Wall -Wextra -o "$observer" labs/live/observe.c
@@ -120,6 +124,19 @@ sched_ext() {
         cargo build --quiet --locked -p punctual --features sched-ext
         punctual=$PWD/${CARGO_TARGET_DIR:-target}/debug/punctual
     fi
+}
+
+partition() {
+    local observer
+    build_for_kernel
+    TIMEOUT_S=3600 labs/lab kernel run \
+        bash labs/live/partition.sh "$punctual" "$observer" "${1:-4}" "${2:-3}" "${3:-24}"
+}
+
+# One instruction is one nanosecond there, whatever else this machine does.
+sched_ext() {
+    local observer
+    build_for_kernel
     ACCELERATOR=tcg,thread=single DEVICES="-icount shift=0,sleep=off" TIMEOUT_S=3600 \
         labs/lab kernel run bash labs/live/sched-ext.sh "$punctual" "$observer" "${1:-5}" "${2:-10}"
 }
@@ -133,6 +150,7 @@ interrupts() {
 
 case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
+    partition) "$@" ;;
     sched-ext) shift && sched_ext "$@" ;;
     *) usage ;;
 esac

@@ -466,7 +466,7 @@ fn start(process: &Process, pools: &[Pool]) -> Result<(Session, Vec<usize>), Str
     let mut session = Session::start(setup).map_err(|failed| failed.to_string())?;
     for pool in pools {
         let scheduler = PoolScheduler::Policy(pool.policy.clone());
-        if let Err(error) = session.add_pool(&pool.processors, &scheduler) {
+        if let Err(error) = session.add_pool(&pool.processors, &scheduler, None) {
             session.abort();
             return Err(error.to_string());
         }

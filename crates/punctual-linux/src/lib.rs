@@ -12,6 +12,7 @@ pub mod child;
 pub mod cpuset;
 pub mod machine;
 pub mod os;
+pub mod partition;
 pub mod preflight;
 pub mod vmm;
 

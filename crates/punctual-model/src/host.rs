@@ -156,6 +156,8 @@ pub struct Pool {
     pub choice: Option<Choice>,
     /// The policy.
     pub policy: PolicyChoice,
+    /// Live: an isolated cpuset partition keeps all other threads off its processors.
+    pub isolate: bool,
 }
 
 /// A virtual machine: vCPUs to the level above, a guest scheduler over them to its tasks.

@@ -50,6 +50,8 @@ pub struct RunConfig<'a> {
     pub enforce: Option<Enforce>,
     /// May `auto` load a scheduler into the kernel?
     pub allows_sched_ext: bool,
+    /// Make every pool an isolated partition, whatever the host file says.
+    pub isolate: bool,
 }
 
 impl RunConfig<'_> {
@@ -69,6 +71,7 @@ impl RunConfig<'_> {
             trace: false,
             enforce: None,
             allows_sched_ext: false,
+            isolate: false,
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn host(processors: usize, duration: Duration) -> Host {
 pub fn pooled(processors: usize, duration: Duration, policy: PolicyChoice) -> Host {
     let mut host = host(processors, duration);
     let (name, processors) = ("pool".into(), (0..processors).collect());
-    host.pools.push(Pool { name, processors, choice: None, policy });
+    host.pools.push(Pool { name, processors, choice: None, policy, isolate: false });
     host
 }
 

@@ -121,7 +121,13 @@ pub fn host() -> Host {
         processors: 2,
         overheads: Overheads::default(),
         enforce: Enforce::default(),
-        pools: vec![Pool { name: "rt".into(), processors: vec![0, 1], choice: None, policy: policy() }],
+        pools: vec![Pool {
+            name: "rt".into(),
+            processors: vec![0, 1],
+            choice: None,
+            policy: policy(),
+            isolate: true,
+        }],
         domains: vec![domain("web", pool, 0..2), domain("outer", pool, 2..3), domain("inner", outer, 3..4)],
         vcpus: vec![vcpu("web.0", 0), vcpu("web.1", 0), vcpu("outer.0", 1), vcpu("inner.0", 2)],
         tasks: vec![

@@ -22,6 +22,7 @@ mod watchdog;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +38,7 @@ use account::Account;
 use occupants::Reader;
 use placement::Placement;
 use pool::{PAUSE_WAIT_MAX, Pool, SLEEP_MAX};
+use punctual_linux::os::cgroup;
 use punctual_linux::os::sched::{self, Attributes};
 use shared::Shared;
 
@@ -97,7 +99,8 @@ pub struct Finished {
 impl Enforcement {
     /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). With
     /// a scheduler in the `kernel` they stay on the processors of the calling thread. If context switches
-    /// are `observed` and the kernel does not permit it, a notice reports that.
+    /// are `observed` and the kernel does not permit it, a notice reports that. With a `group`, which is a
+    /// threaded cgroup, enforcers on the pool's processors are in it.
     ///
     /// # Errors
     /// No thread can be started, or it may not be real-time.
@@ -106,6 +109,7 @@ impl Enforcement {
         processors: &[usize],
         observed: Observed,
         kernel: Option<Kernel>,
+        group: Option<PathBuf>,
     ) -> io::Result<Enforcement> {
         let (commands, commands_out) = channel();
         let (notices_in, notices) = channel();
@@ -127,7 +131,7 @@ impl Enforcement {
             watchdog: None,
             observer: None,
         };
-        enforcement.start_enforcers(processors, events)?;
+        enforcement.start_enforcers(processors, group, events)?;
         let shared = enforcement.shared.clone();
         let work = move || watchdog::watch(&shared, placement);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
@@ -138,20 +142,26 @@ impl Enforcement {
     }
 
     /// Starts a thread for each processor and waits until all are real-time.
-    fn start_enforcers(&mut self, processors: &[usize], events: Option<OwnedFd>) -> io::Result<()> {
+    fn start_enforcers(
+        &mut self,
+        processors: &[usize],
+        group: Option<PathBuf>,
+        events: Option<OwnedFd>,
+    ) -> io::Result<()> {
         let events = Arc::new(events);
         let (ready, readiness) = channel();
         for (index, &processor) in processors.iter().enumerate() {
             let (pool, shared) = (self.pool.clone(), self.shared.clone());
             let (ready, events) = (ready.clone(), events.clone());
+            let place = Place { processor, group: group.clone() };
             let work = move || {
                 let prepared = match *events {
                     Some(_) => sched::set_attributes(0, &Attributes::fifo(ENFORCER)),
-                    None => prepare(processor),
+                    None => place.take(),
                 };
                 let failed = prepared.is_err();
                 let _ = ready.send(prepared);
-                if failed { Ok(()) } else { enforce(index, processor, &pool, &shared, (*events).as_ref()) }
+                if failed { Ok(()) } else { enforce(index, &place, &pool, &shared, (*events).as_ref()) }
             };
             let name = format!("{}{processor}", shared::NAME);
             self.enforcers.push(std::thread::Builder::new().name(name).spawn(work)?);
@@ -254,10 +264,22 @@ impl Enforcement {
     }
 }
 
-/// Makes the calling thread an enforcer of `processor`.
-fn prepare(processor: usize) -> io::Result<()> {
-    sched::set_affinity(0, &[processor])?;
-    sched::set_attributes(0, &Attributes::fifo(ENFORCER))
+/// Where an enforcer is.
+struct Place {
+    processor: usize,
+    /// The cgroup of threads that may use the processor, if not all may.
+    group: Option<PathBuf>,
+}
+
+impl Place {
+    /// Makes the calling thread an enforcer of the processor.
+    fn take(&self) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            cgroup::move_thread_to(group, rustix::thread::gettid().as_raw_nonzero().get())?;
+        }
+        sched::set_affinity(0, &[self.processor])?;
+        sched::set_attributes(0, &Attributes::fifo(ENFORCER))
+    }
 }
 
 /// How long an enforcer sleeps at `now`, after a look that took `took` of its processor's time, when the next
@@ -270,10 +292,10 @@ fn time_to_sleep(now: Instant, next: Instant, took: Duration) -> Duration {
 /// What an enforcer does: looks and sleeps in turn until the pool stops.
 ///
 /// `events`: a descriptor that is readable when the scheduler in the kernel has something to tell. Where the
-/// kernel ends that scheduler, the enforcer goes to its `processor`.
+/// kernel ends that scheduler, the enforcer goes to its `place`.
 fn enforce(
     index: usize,
-    processor: usize,
+    place: &Place,
     pool: &Mutex<Pool>,
     shared: &Shared,
     mut events: Option<&OwnedFd>,
@@ -290,7 +312,7 @@ fn enforce(
             pool.run_commands();
             let next = pool.look(cpu, &mut account);
             if events.is_some() && pool.kernel.is_none() {
-                prepare(processor)?;
+                place.take()?;
                 events = None;
             }
             next

@@ -104,6 +104,21 @@ pub enum Change {
         /// The version 2 group of whatever is in it and not written down: what its threads started.
         home: String,
     },
+    /// The groups of the mount get cpusets, for the partitions of all runs.
+    Cpusets,
+    /// A cgroup made by the run, with its isolated partitions in it. It is removed last: what is in it is
+    /// written down as another group.
+    Partitions {
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// A cgroup made by the run for its own process, which goes home.
+    OwnGroup {
+        /// Its directory.
+        directory: PathBuf,
+        /// The version 2 group in which the run was.
+        home: String,
+    },
     /// A process started by the run; it ends with it.
     Child {
         /// The process.

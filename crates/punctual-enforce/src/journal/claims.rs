@@ -13,6 +13,7 @@ use super::machine::{MachineLock, others};
 use super::{Change, Contents, GUARDIAN_MAX, HeldJournal, Identity, Journal, Resource};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
+use punctual_linux::partition;
 
 /// How often to ask whether a guardian has finished.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -157,6 +158,22 @@ impl Journal {
         if is_set { Ok(()) } else { super::paths::write_parameter(path, during) }
     }
 
+    /// Gives cpusets to the groups of the mount of cgroup version 2, unless they have some. The last run that
+    /// needs them takes them away.
+    ///
+    /// # Errors
+    /// The journal or the file cannot be written.
+    pub fn give_cpusets(&mut self, mount: &Path) -> io::Result<Result<(), partition::Error>> {
+        let machine = MachineLock::take()?;
+        let is_given = partition::gives_cpusets(mount);
+        if is_given && !machine.others(&self.path)?.iter().any(needs_cpusets) {
+            return Ok(Ok(()));
+        }
+        self.register(&machine)?;
+        self.record(&Change::Cpusets)?;
+        Ok(if is_given { Ok(()) } else { partition::give_cpusets(mount, true) })
+    }
+
     /// Changes a thread of the kernel, which all runs share, by `change`. The last run that has changed it
     /// puts it back.
     ///
@@ -224,6 +241,11 @@ pub(super) fn claims(contents: &Contents) -> impl Iterator<Item = &Resource> {
         Change::Claim { resource } => Some(resource),
         _ => None,
     })
+}
+
+/// Did the run of this journal give cpusets to the groups of the mount, or rely on another one that did?
+pub(super) fn needs_cpusets(contents: &Contents) -> bool {
+    contents.changes.contains(&Change::Cpusets)
 }
 
 /// What a file said before the run of this journal.

@@ -39,11 +39,15 @@ impl Undo<'_> {
             let is_inside = cgroup::group_of(tid)
                 .is_ok_and(|group| cgroup::below(&self.mount, &group).starts_with(&from.directory));
             let Ok(thread) = Identity::of(tid) else { continue };
-            // A whole process may have moved with another of its threads.
+            let group = self.records.home(&Machine, &self.mount, thread, from);
+            // A whole process may have moved with another of its threads, whose group was another one.
             if !is_inside {
+                if self.records.has(thread) && cgroup::group_of(tid).is_ok_and(|now| now != group) {
+                    // One that is in no threaded domain with it any more stays there.
+                    let _ = cgroup::move_thread(&self.mount, group, tid);
+                }
                 continue;
             }
-            let group = self.records.home(&Machine, &self.mount, thread, from);
             match self.move_home(tid, group) {
                 Ok(true) => {}
                 Ok(false) => self.restored.threads_without_home += 1,

@@ -23,7 +23,7 @@ mod restore;
 mod table;
 mod threads;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use contents::boot_id;
 use given::OwnScheduling;
+use punctual_linux::cpuset::Cpusets;
 use punctual_linux::os::sched::Attributes;
 use punctual_linux::os::{cgroup, proc};
 use table::Machine;
@@ -42,7 +43,7 @@ pub use contents::{Contents, RunOf, read};
 pub use directory::state_files;
 pub use directory::{TrustError, directory, prepare_directory};
 pub use identity::Identity;
-pub(crate) use paths::group_names;
+pub(crate) use paths::{group_names, partitions_name};
 pub use restore::{Restored, restore, restore_abandoned};
 
 /// A journal being written.
@@ -58,6 +59,8 @@ pub struct Journal {
     children: HashSet<i32>,
     /// Do runs with other state directories know of it?
     is_registered: bool,
+    /// The processors of the run's partitions.
+    isolated: Vec<usize>,
 }
 
 /// Where the journal of this process is, in the state directory, which is made if it is not there.
@@ -84,6 +87,7 @@ impl Journal {
             records: ThreadRecords::default(),
             children: HashSet::new(),
             is_registered: false,
+            isolated: Vec::new(),
         };
         journal.record(&Change::Run { enforcer, name: name.to_owned(), boot: boot_id() })?;
         Ok(journal)
@@ -153,13 +157,26 @@ impl Journal {
         }
         let (process, scheduling) = (proc::process_of(tid)?, OwnScheduling::of(tid)?);
         let before = self.records.before(&Machine, FoundThread { thread, process, scheduling });
-        self.record(&Change::Thread {
-            thread,
-            process,
-            attributes: before.attributes,
-            affinity: before.affinity,
-            group: cgroup::group_of(tid)?,
-        })
+        let group = cgroup::group_of(tid)?;
+        let is_ours = paths::run_of_group(&group).is_some();
+        let affinity = if is_ours { before.affinity } else { self.without_partitions(tid, before.affinity) };
+        self.record(&Change::Thread { thread, process, attributes: before.attributes, affinity, group })
+    }
+
+    /// From now on these processors, too, are in a partition of the run.
+    pub(crate) fn add_isolated(&mut self, processors: &[usize]) {
+        self.isolated.extend(processors);
+    }
+
+    /// The affinity that a thread with this one would have without the run's partitions. The kernel does not
+    /// tell what the thread asked for, so one with all of its cpuset is taken to have asked for everything.
+    fn without_partitions(&self, tid: i32, affinity: Vec<usize>) -> Vec<usize> {
+        let has_all = || Cpusets::new().of(tid).is_some_and(|cpuset| cpuset.processors == affinity);
+        if self.isolated.is_empty() || !has_all() {
+            return affinity;
+        }
+        let all: BTreeSet<usize> = affinity.into_iter().chain(self.isolated.iter().copied()).collect();
+        all.into_iter().collect()
     }
 
     /// Writes down a thread that gets the place of a helper.

@@ -1,5 +1,6 @@
 //! Which files and cgroups a journal may name. A line that names others was not written by a run.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -73,13 +74,15 @@ pub(super) fn run_of_group(group: &str) -> Option<i32> {
     })
 }
 
-/// Is `directory` a cgroup that a run may have made below `mount`?
+/// What the cgroup with the isolated partitions of the run with this process is called.
+pub(crate) fn partitions_name(run: i32) -> String {
+    format!("punctual-{run}-isolated")
+}
+
+/// Is `directory` a cgroup that a run may have made below `mount`, or in one that it made?
 pub(super) fn is_group_of_run(mount: &Path, directory: &Path) -> bool {
-    is_plain(directory)
-        && directory.strip_prefix(mount).is_ok_and(|below| {
-            let name = below.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("punctual-") && run_of_group(&name).is_some()
-        })
+    let is_of_run = |name: &OsStr| name.to_str().is_some_and(|name| run_of_group(name).is_some());
+    is_plain(directory) && directory.strip_prefix(mount).is_ok_and(|below| below.iter().any(is_of_run))
 }
 
 /// Is it absolute, without `..`?
@@ -132,6 +135,7 @@ mod tests {
         let mount = Path::new("/sys/fs/cgroup");
         assert!(is_group_of_run(mount, Path::new("/sys/fs/cgroup/punctual-77")));
         assert!(is_group_of_run(mount, Path::new("/sys/fs/cgroup/a/punctual-77-attached")));
+        assert!(is_group_of_run(mount, Path::new("/sys/fs/cgroup/punctual-77-isolated/pool0/started")));
         for other in ["/sys/fs/cgroup", "/sys/fs/cgroup/machine.slice", "/tmp/punctual-77"] {
             assert!(!is_group_of_run(mount, Path::new(other)), "{other}");
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::claims::{file_before, kernel_thread_before};
+use super::claims::{file_before, kernel_thread_before, needs_cpusets};
 use super::devices::elsewhere;
 use super::given::OwnScheduling;
 use super::machine::MachineLock;
@@ -17,6 +17,7 @@ use super::threads::{AttachedGroup, ThreadRecords};
 use super::{Change, Contents, GUARDIAN_MAX, HeldJournal, Identity, paths};
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
+use punctual_linux::partition;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,8 +147,10 @@ pub(super) struct Undo<'a> {
     pub mount: PathBuf,
     /// The groups of what the run started.
     started: Vec<&'a Path>,
-    /// The groups of what it attached to.
+    /// The groups of what it attached to, and of the run itself.
     pub attached: Vec<AttachedGroup>,
+    /// The groups with its partitions.
+    partitions: Vec<&'a Path>,
     /// What the journal says of threads.
     pub records: ThreadRecords,
     /// By thread, the attributes of those in the run's groups when undoing began.
@@ -167,33 +170,38 @@ impl<'a> Undo<'a> {
             demoted: HashMap::new(),
             started: Vec::new(),
             attached: Vec::new(),
+            partitions: Vec::new(),
             restored: Restored::default(),
             mount,
         };
         for change in &contents.changes {
-            let (directory, home) = match change {
-                Change::Group { directory } => (directory, None),
-                Change::AttachedGroup { directory, home } => (directory, Some(home)),
+            let directory = match change {
+                Change::Group { directory }
+                | Change::Partitions { directory }
+                | Change::AttachedGroup { directory, .. }
+                | Change::OwnGroup { directory, .. } => directory,
                 _ => continue,
             };
-            match home {
+            match change {
                 _ if !paths::is_group_of_run(&undo.mount, directory) => {
                     undo.fail(format!("{}: no run makes such a group", directory.display()));
                 }
-                Some(home) => {
+                Change::AttachedGroup { home, .. } | Change::OwnGroup { home, .. } => {
                     let (directory, home) = (directory.clone(), home.clone());
                     undo.attached.push(AttachedGroup { directory, home });
                 }
-                None => undo.started.push(directory),
+                Change::Partitions { .. } => undo.partitions.push(directory),
+                _ => undo.started.push(directory),
             }
         }
         undo
     }
 
-    /// Everything in the run's groups may run, in the fair class. Priorities first: the thread that holds the
-    /// lock which thawing takes may need the processor of a unit that spins.
+    /// Everything in the run's groups may run, in the fair class, on any processor. Priorities first: the
+    /// thread that holds the lock which the rest takes may need the processor of a unit that spins.
     fn thaw(&mut self) {
         self.demote_groups();
+        self.partitions.iter().for_each(|directory| partition::dissolve(directory));
         self.all_groups().for_each(thaw_tree);
     }
 
@@ -280,8 +288,11 @@ impl<'a> Undo<'a> {
                 return;
             }
         }
-        // Version 2 ends everything in a group by one write (Linux 5.14).
-        let _ = fs::write(directory.join("cgroup.kill"), "1");
+        // Version 2 ends everything in a group by one write (Linux 5.14), but not in a threaded one.
+        if fs::write(directory.join("cgroup.kill"), "1").is_err() {
+            let processes = Machine.threads_below(directory).into_iter().map(proc::process_of);
+            processes.flatten().flat_map(Identity::of).for_each(kill_process);
+        }
     }
 
     /// Puts every thread in the run's groups into the fair class, and remembers the class that it had.
@@ -320,7 +331,9 @@ impl<'a> Undo<'a> {
     fn remove_groups(&mut self) {
         let attached = self.attached.iter().map(|group| (group.directory.clone(), false));
         let started = self.started.iter().map(|directory| (directory.to_path_buf(), true));
-        for (directory, is_started) in attached.chain(started).collect::<Vec<_>>().into_iter().rev() {
+        let partitions = self.partitions.iter().map(|directory| (directory.to_path_buf(), false));
+        let all = partitions.chain(attached).chain(started);
+        for (directory, is_started) in all.collect::<Vec<_>>().into_iter().rev() {
             match self.remove_group(&directory, is_started) {
                 Ok(()) => self.restored.groups += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -366,6 +379,8 @@ impl<'a> Undo<'a> {
                         }
                     }
                 }
+                Change::Cpusets if others.iter().any(needs_cpusets) => self.restored.left_to_others += 1,
+                Change::Cpusets => self.take_cpusets(),
                 Change::KernelThread { thread, attributes, affinity } if !threads.contains(thread) => {
                     threads.push(*thread);
                     if others.iter().any(|other| kernel_thread_before(other, *thread).is_some()) {
@@ -377,6 +392,21 @@ impl<'a> Undo<'a> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// The groups of the mount lose their cpusets, unless another program uses them by now.
+    fn take_cpusets(&mut self) {
+        if !partition::gives_cpusets(&self.mount) {
+            return;
+        }
+        if partition::are_cpusets_used(&self.mount) {
+            let file = self.mount.join(partition::SUBTREE_CONTROL);
+            return self.restored.set_by_others.push((file, "cpuset".into()));
+        }
+        match partition::give_cpusets(&self.mount, false) {
+            Ok(()) => self.restored.files += 1,
+            Err(error) => self.fail(error.to_string()),
         }
     }
 

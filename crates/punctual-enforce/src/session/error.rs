@@ -8,6 +8,7 @@ use punctual_sched::registry::OptionError;
 use crate::journal::{ClaimError, Restored};
 use crate::unit;
 use punctual_linux::os::cgroup;
+use punctual_linux::partition;
 use punctual_linux::preflight;
 
 /// Why a session does not start or go on.
@@ -69,6 +70,12 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// This machine has no isolated partitions.
+    #[error("`isolate`: {0}")]
+    NoPartitions(#[from] partition::Unavailable),
+    /// A pool is not made a partition.
+    #[error("`isolate`: {0}")]
+    Partition(#[from] partition::Error),
     /// The threads of a domain cannot be limited.
     #[error("`threads_max` of domain `{domain}`: {source}")]
     Limit {

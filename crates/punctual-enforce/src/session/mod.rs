@@ -7,6 +7,7 @@ mod cards;
 mod error;
 mod groups;
 mod heartbeat;
+mod isolation;
 mod linux;
 mod machine;
 mod pool;
@@ -27,21 +28,24 @@ use punctual_sched::{Instant, UnitParams};
 use crate::backend::Backend;
 use crate::clock::now;
 use crate::enforcer::Enforcement;
-use crate::journal::{self, Change, Identity, Restored};
+use crate::journal::{self, Change, Identity, Journal, Restored};
 use crate::notice::Notice;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
 use groups::{AttachedGroups, DomainGroups};
+use isolation::Isolation;
 use machine::{JournaledChanges, LimitWatch};
-use pool::Pool;
+use pool::{Place, Pool};
 use processes::Processes;
 use punctual_doctor::doctor;
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::os::{cgroup, proc};
+use punctual_linux::partition::{self, Kind, Remains};
 use punctual_linux::preflight;
 use restoration::Restoration;
 
 pub use cards::{CardChanged, CardSession};
 pub use error::{Error, Failed};
+pub use isolation::Isolated;
 pub use linux::LinuxScheduler;
 pub use pool::PoolScheduler;
 pub use report::{PoolReport, Report, UnitReport};
@@ -80,6 +84,9 @@ pub struct Session {
     restoration: Restoration,
     groups: DomainGroups,
     attached: AttachedGroups,
+    isolation: Isolation,
+    /// By domain, how many threads it may have.
+    threads_max: Vec<(String, u32)>,
     processes: Processes,
     pools: Vec<Pool>,
     /// How many units were added.
@@ -121,6 +128,8 @@ impl Session {
             restoration,
             groups: DomainGroups::below(directory),
             attached: AttachedGroups::of_run(&mount, run),
+            isolation: Isolation::of_run(&mount, run),
+            threads_max: Vec::new(),
             processes: Processes::default(),
             pools: Vec::new(),
             units: 0,
@@ -154,12 +163,27 @@ impl Session {
         change.carry_out(&mut JournaledChanges { journal, held_open })
     }
 
-    /// Puts processors under a scheduler; returns the pool's number.
+    /// Puts processors under a scheduler; returns the pool's number. With `isolate` they are a partition of
+    /// this kind from then on, and units of the pool are inside.
     ///
     /// # Errors
-    /// The policy refuses its options, or enforcers cannot be started.
-    pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
-        let pool = Pool::start(processors, scheduler, &self.setup)?;
+    /// The policy refuses its options, the kernel refuses the partition, or enforcers cannot be started.
+    pub fn add_pool(
+        &mut self,
+        processors: &[usize],
+        scheduler: &PoolScheduler,
+        isolate: Option<Kind>,
+    ) -> Result<usize, Error> {
+        let mut place = Place::default();
+        match isolate {
+            Some(kind) => {
+                partition::check(self.isolation.mount(), &self.setup.processors, &preflight::online())?;
+                place.group = Some(self.isolation.make(processors, kind, &mut self.restoration.journal)?);
+                place.isolated = Some(Isolated { kind, remains: Remains::on(processors) });
+            }
+            None => self.isolation.skip(),
+        }
+        let pool = Pool::start(processors, scheduler, &self.setup, place)?;
         if let Some(enforcement) = pool.enforcement() {
             self.restoration.watch(enforcement.pulse());
         }
@@ -201,7 +225,9 @@ impl Session {
     pub fn limit_threads(&mut self, domain: &str, threads_max: u32) -> Result<(), Error> {
         let group = self.groups.of(domain)?;
         cgroup::limit_threads(group.directory(), threads_max)
-            .map_err(|source| Error::Limit { domain: domain.to_owned(), source })
+            .map_err(|source| Error::Limit { domain: domain.to_owned(), source })?;
+        self.threads_max.push((domain.to_owned(), threads_max));
+        Ok(())
     }
 
     /// Writes down a process that was started for the session and that must end with it.
@@ -216,6 +242,7 @@ impl Session {
     pub fn reap(&mut self) {
         self.processes.reap();
         self.groups.remove_empty();
+        self.isolation.remove_empty();
     }
 
     /// Kills the processes that were started for the session, so that threads which wait for them end.
@@ -256,6 +283,16 @@ impl Session {
         Ok(self.restoration.journal.claim_process_of(tid)?)
     }
 
+    /// Writes down how the process of claimed threads is, before a partition takes processors from it.
+    ///
+    /// # Errors
+    /// They are gone, or the journal cannot be written.
+    pub fn record(&mut self, threads: UnitThreads) -> Result<(), Error> {
+        let recorded = proc::process_of(threads.identity().id)
+            .and_then(|process| self.restoration.journal.record_threads(process));
+        recorded.map_err(Error::adopt("a thread"))
+    }
+
     /// Takes threads as a unit of a pool.
     ///
     /// # Errors
@@ -286,22 +323,18 @@ impl Session {
     ) -> Result<AdoptedUnit, Error> {
         preflight::thread(threads.identity().id)?;
         self.claim(threads)?;
-        let (groups, attached, processes) = (&mut self.groups, &mut self.attached, &self.processes);
+        let mut homes = Homes {
+            groups: &mut self.groups,
+            attached: &mut self.attached,
+            isolation: &mut self.isolation,
+            processes: &self.processes,
+            threads_max: &self.threads_max,
+        };
         let (journal, index) = (&mut self.restoration.journal, self.units);
         let (attributes, affinities) = self.pools[pool].gives(params, index);
         journal.record_given(&attributes, &affinities).map_err(Error::Journal)?;
         let adopt = || {
-            let parent = match threads {
-                UnitThreads::ProcessTree(_) => groups.of(domain)?.directory().to_owned(),
-                UnitThreads::Thread(thread) => {
-                    let process = proc::process_of(thread.id).map_err(Error::adopt(name))?;
-                    if processes.has(process) {
-                        groups.take(domain, process, journal)?.to_owned()
-                    } else {
-                        attached.for_thread(thread.id, journal).map_err(Error::adopt(name))?
-                    }
-                }
-            };
+            let parent = homes.of(pool, domain, name, threads, journal)?;
             LiveUnit::adopt(name, threads, &parent, index, journal).map_err(Error::adopt(name))
         };
         let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt)?;
@@ -323,6 +356,10 @@ impl Session {
         params: &UnitParams,
     ) -> Result<AdoptedUnit, Error> {
         preflight::thread(first.id)?;
+        if self.isolation.has(pool) {
+            let no_group = "a whole cgroup cannot be in an isolated pool: its processes would leave it";
+            return Err(Error::adopt(name)(io::Error::other(no_group)));
+        }
         self.claim(UnitThreads::ProcessTree(first))?;
         let (attached, journal, index) = (&mut self.attached, &mut self.restoration.journal, self.units);
         let (attributes, affinities) = self.pools[pool].gives(params, index);
@@ -444,6 +481,11 @@ impl Session {
         self.setup.enforced_by.backend
     }
 
+    /// The partition of a pool, if it is one.
+    pub fn isolated(&self, pool: usize) -> Option<&Isolated> {
+        self.pools.get(pool).and_then(Pool::isolated)
+    }
+
     /// What each enforcer of a pool did so far: looks and processor time in ns. Empty under plain Linux.
     pub fn enforcers(&self, pool: usize) -> Vec<(u64, u64)> {
         self.pools.get(pool).map(Pool::enforcers).unwrap_or_default()
@@ -493,6 +535,68 @@ impl Session {
         let restored = self.restoration.put_back();
         self.processes.wait();
         restored.map(Some)
+    }
+}
+
+/// Where the groups of units are made.
+struct Homes<'s> {
+    groups: &'s mut DomainGroups,
+    attached: &'s mut AttachedGroups,
+    isolation: &'s mut Isolation,
+    processes: &'s Processes,
+    threads_max: &'s [(String, u32)],
+}
+
+impl Homes<'_> {
+    /// The directory in which threads of a domain get a group as a unit of a pool.
+    fn of(
+        &mut self,
+        pool: usize,
+        domain: &str,
+        name: &str,
+        threads: UnitThreads,
+        journal: &mut Journal,
+    ) -> Result<PathBuf, Error> {
+        let started = self.isolation.started(pool);
+        match (threads, started) {
+            (UnitThreads::ProcessTree(_), None) => Ok(self.groups.of(domain)?.directory().to_owned()),
+            (UnitThreads::ProcessTree(_), Some(started)) => self.limited(domain, started),
+            (UnitThreads::Thread(thread), started) => {
+                let process = proc::process_of(thread.id).map_err(Error::adopt(name))?;
+                match started {
+                    Some(started) if self.processes.has(process) => {
+                        self.isolation.take(domain, process, journal)?;
+                        Ok(started)
+                    }
+                    None if self.processes.has(process) => {
+                        Ok(self.groups.take(domain, process, journal)?.to_owned())
+                    }
+                    _ => {
+                        let isolated = self.isolation.for_thread(pool, thread.id, journal);
+                        let parent = isolated.and_then(|parent| match parent {
+                            Some(parent) => Ok(parent),
+                            None => self.attached.for_thread(thread.id, journal),
+                        });
+                        parent.map_err(Error::adopt(name))
+                    }
+                }
+            }
+        }
+    }
+
+    /// A group for the units of a domain in the group `started`, with the domain's limit of threads.
+    fn limited(&self, domain: &str, started: PathBuf) -> Result<PathBuf, Error> {
+        let Some(number) = self.threads_max.iter().position(|(of, _)| of == domain) else {
+            return Ok(started);
+        };
+        let directory = started.join(format!("limited{number}"));
+        groups::make(&directory)?;
+        // From the partitions' own group down.
+        let above: Vec<&Path> = started.ancestors().take(3).collect();
+        let limited = above.iter().rev().try_for_each(|group| cgroup::give_pids(group));
+        let limited = limited.and_then(|()| cgroup::limit_threads(&directory, self.threads_max[number].1));
+        limited.map_err(|source| Error::Limit { domain: domain.to_owned(), source })?;
+        Ok(directory)
     }
 }
 

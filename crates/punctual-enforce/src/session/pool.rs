@@ -1,6 +1,7 @@
 //! A pool of a session: its processors with their scheduler and units.
 
 use std::io;
+use std::path::PathBuf;
 
 use punctual_model::host::PolicyChoice;
 use punctual_sched::registry::OptionValue;
@@ -8,6 +9,7 @@ use punctual_sched::servers::{EXACT, QUANTUM};
 use punctual_sched::{Duration, Instant, UnitParams};
 
 use super::error::Error;
+use super::isolation::Isolated;
 use super::linux::LinuxScheduler;
 use super::report::{PoolReport, UnitReport};
 use super::setup::Setup;
@@ -37,6 +39,17 @@ pub(super) struct Pool {
     best_effort: Vec<LiveUnit>,
     /// What enforces them.
     enforced_by: Chosen,
+    /// Its partition, if it is one.
+    isolated: Option<Isolated>,
+}
+
+/// Where a pool is.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// The cgroup for its enforcers, if only threads of that one may use the processors.
+    pub group: Option<PathBuf>,
+    /// Its partition, if it is one.
+    pub isolated: Option<Isolated>,
 }
 
 /// The units of a pool under their scheduler.
@@ -51,7 +64,9 @@ impl Pool {
         processors: &[usize],
         scheduler: &PoolScheduler,
         setup: &Setup,
+        place: Place,
     ) -> Result<Pool, Error> {
+        let Place { group, isolated } = place;
         let observed = setup.observed.clone();
         let kernel_tells = setup.enforced_by.backend == Backend::SchedExt;
         let settings = Settings { reuses_numbers: observed.keeps_nothing, kernel_tells, ..setup.driver };
@@ -62,14 +77,19 @@ impl Pool {
                     Backend::Freezer => None,
                     Backend::SchedExt => Some(Kernel::load(processors, driver.needs_work())?),
                 };
-                let enforcement =
-                    Enforcement::start(driver, processors, observed, kernel).map_err(Error::NoEnforcers)?;
+                let enforcement = Enforcement::start(driver, processors, observed, kernel, group);
+                let enforcement = enforcement.map_err(Error::NoEnforcers)?;
                 Units::Enforced(Box::new(enforcement))
             }
             PoolScheduler::Linux(scheduler) => Units::Linux { scheduler: *scheduler, units: Vec::new() },
         };
         let (best_effort, enforced_by) = (Vec::new(), setup.enforced_by.clone());
-        Ok(Pool { processors: processors.to_vec(), units, best_effort, enforced_by })
+        Ok(Pool { processors: processors.to_vec(), units, best_effort, enforced_by, isolated })
+    }
+
+    /// Its partition, if it is one.
+    pub(super) fn isolated(&self) -> Option<&Isolated> {
+        self.isolated.as_ref()
     }
 
     /// The enforcement of its units; none under plain Linux.
@@ -228,6 +248,7 @@ impl Pool {
                     observations: None,
                     demotions: 0,
                     enforced_by: None,
+                    isolated: self.isolated,
                 };
                 Ok((pool, units))
             }
@@ -252,6 +273,7 @@ impl Pool {
                     observations: Some(observations),
                     demotions: finished.demotions,
                     enforced_by: Some(self.enforced_by),
+                    isolated: self.isolated,
                     differences: demotions(finished.demotions),
                 };
                 Ok((pool, units))

@@ -2,6 +2,7 @@
 
 use punctual_sched::Duration;
 
+use super::isolation::Isolated;
 use crate::backend::Chosen;
 use crate::blame::PoolObservations;
 use crate::driver::Evidence;
@@ -47,6 +48,8 @@ pub struct PoolReport {
     pub demotions: u64,
     /// What enforced the policy, and why that was nothing better; `None` under plain Linux.
     pub enforced_by: Option<Chosen>,
+    /// Its partition, if it is one.
+    pub isolated: Option<Isolated>,
     /// What is not as the host file says, in sentences without a full stop: plain Linux cannot do everything.
     pub differences: Vec<String>,
 }

@@ -3,8 +3,8 @@
 //! Parking a thread means freezing the group it is in (Linux `Documentation/admin-guide/cgroup-v2.rst`,
 //! `cgroup.freeze`). Unlike SIGSTOP it works on single threads and stays invisible to the program; unlike a
 //! low priority it holds on an idle processor too; unlike version 1's freezer (100 to 300 us per write, which
-//! waits for an RCU grace period; measured on Linux 6.18) a write takes a few microseconds. Nothing else of
-//! cgroups is used: no controller is enabled, so limits of other groups stay as they are.
+//! waits for an RCU grace period; measured on Linux 6.18) a write takes a few microseconds. No controller is
+//! enabled but for what a host file asks for, so limits of other groups stay as they are.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -106,7 +106,7 @@ fn full_above(directory: &Path) -> Option<FullError> {
 
 impl Group {
     /// Makes the group at `directory` (or takes it as it is). A `threaded` one takes single threads of
-    /// processes that are in its parent.
+    /// processes that are in its parent. Below a threaded group every group is one.
     ///
     /// # Errors
     /// As `mkdir(2)` and `write(2)`; [`FullError`] where a group above has its limit of groups.
@@ -118,8 +118,12 @@ impl Group {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
-        if threaded && fs::read_to_string(directory.join("cgroup.type"))?.trim() != "threaded" {
-            fs::write(directory.join("cgroup.type"), "threaded")?;
+        let kind = directory.join("cgroup.type");
+        match fs::read_to_string(&kind).as_deref().map(str::trim) {
+            Ok("threaded") => {}
+            Ok("domain invalid") => fs::write(&kind, "threaded")?,
+            _ if threaded => fs::write(&kind, "threaded")?,
+            _ => {}
         }
         let freeze = OpenOptions::new().write(true).open(directory.join("cgroup.freeze"))?;
         Ok(Group { directory: directory.to_owned(), freeze })
@@ -151,7 +155,7 @@ impl Group {
     /// # Errors
     /// As `write(2)`: `ESRCH` when the thread is gone, `EOPNOTSUPP` when its process is elsewhere.
     pub fn add_thread(&self, thread: i32) -> io::Result<()> {
-        fs::write(self.directory.join("cgroup.threads"), thread.to_string())
+        move_thread_to(&self.directory, thread)
     }
 
     /// The threads in it now.
@@ -191,13 +195,21 @@ pub fn move_to(directory: &Path, pid: i32) -> io::Result<()> {
     fs::write(directory.join("cgroup.procs"), pid.to_string())
 }
 
+/// Moves thread `tid` to the threaded group at `directory`.
+///
+/// # Errors
+/// As [`Group::add_thread`].
+pub fn move_thread_to(directory: &Path, tid: i32) -> io::Result<()> {
+    fs::write(directory.join("cgroup.threads"), tid.to_string())
+}
+
 /// Moves thread `tid` back to `group` (a path below `mount` as [`group_of`] gives). A process that is in
 /// another threaded domain must be moved as a whole: [`move_process`].
 ///
 /// # Errors
 /// As `write(2)`.
 pub fn move_thread(mount: &Path, group: &str, tid: i32) -> io::Result<()> {
-    fs::write(below(mount, group).join("cgroup.threads"), tid.to_string())
+    move_thread_to(&below(mount, group), tid)
 }
 
 /// Moves process `pid` to `group`.
@@ -279,19 +291,22 @@ pub enum LimitError {
 /// # Errors
 /// There is no pids controller, or a file cannot be written.
 pub fn limit_threads(directory: &Path, threads_max: u32) -> Result<(), LimitError> {
-    let parent = directory.parent().unwrap_or(directory);
-    let available = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+    give_pids(directory.parent().unwrap_or(directory))?;
+    let file = directory.join("pids.max");
+    fs::write(&file, threads_max.to_string()).map_err(|source| LimitError::File { file, source })
+}
+
+/// Gives the pids controller to the groups in the group at `directory`, one of ours.
+///
+/// # Errors
+/// As [`limit_threads`].
+pub fn give_pids(directory: &Path) -> Result<(), LimitError> {
+    let available = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
     if available.split_whitespace().all(|controller| controller != "pids") {
-        return Err(LimitError::NoController { directory: parent.to_owned() });
+        return Err(LimitError::NoController { directory: directory.to_owned() });
     }
-    let files = [
-        (parent.join("cgroup.subtree_control"), "+pids".to_owned()),
-        (directory.join("pids.max"), threads_max.to_string()),
-    ];
-    for (file, text) in files {
-        fs::write(&file, text).map_err(|source| LimitError::File { file, source })?;
-    }
-    Ok(())
+    let file = directory.join("cgroup.subtree_control");
+    fs::write(&file, "+pids").map_err(|source| LimitError::File { file, source })
 }
 
 /// Is the thread in the group at `directory` or one below it?

@@ -125,7 +125,7 @@ pub fn parking() -> Result<PathBuf, Error> {
 const FREEZER_SINCE: (u32, u32) = (5, 3);
 
 /// Major and minor of a kernel's release: `6.18.5+deb` is (6, 18).
-fn kernel_version(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.trim().split_once('.')?;
     let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
     Some((major.parse().ok()?, minor.parse().ok()?))

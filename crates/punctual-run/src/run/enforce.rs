@@ -12,9 +12,11 @@ use super::error::{Error, RunError};
 use super::follow::FollowedDomain;
 use super::helpers;
 use super::live_run::LiveRun;
+use super::pools::partition;
 use crate::events::Event;
 use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use punctual_enforce::unit::UnitThreads;
+use punctual_linux::os::cgroup;
 
 /// A host whose vCPUs are scheduled as the host file says.
 pub(super) struct Enforced<'a> {
@@ -52,10 +54,10 @@ impl<'a> Calibrated<'a> {
 impl LiveRun<'_> {
     /// Returns also when the servers' periods began.
     fn schedule(&mut self) -> Result<(Vec<UnitHandle>, Instant), Error> {
-        self.add_pools()?;
         let mut adopted = Vec::new();
         let left = self.processors_left();
         self.report_targets(&left);
+        self.add_pools()?;
         for index in 0..self.domains.len() {
             adopted.extend(self.adopt_domain(index, &left)?);
         }
@@ -79,13 +81,40 @@ impl LiveRun<'_> {
     }
 
     fn add_pools(&mut self) -> Result<(), Error> {
-        for pool in &self.pools {
-            let pool = &self.host.pools[pool.0];
+        self.record_attached()?;
+        for &ix in &self.pools {
+            let pool = &self.host.pools[ix.0];
             let scheduler = match self.options.config.linux {
                 Some(linux) => PoolScheduler::Linux(linux),
                 None => PoolScheduler::Policy(pool.policy.clone()),
             };
-            self.session.add_pool(&pool.processors, &scheduler)?;
+            let partition = partition(self.host, ix, self.options.config);
+            let number = self.session.add_pool(&pool.processors, &scheduler, partition)?;
+            if let Some(isolated) = self.session.isolated(number) {
+                self.options.step(&format!("pool {} is {isolated}", pool.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down how what is attached to is, before partitions take processors from it.
+    fn record_attached(&mut self) -> Result<(), Error> {
+        let host = self.host;
+        let isolated = |pool| partition(host, pool, self.options.config).is_some();
+        if !self.pools.iter().copied().any(isolated) {
+            return Ok(());
+        }
+        for running in &self.domains {
+            let described = &host.domains[running.ix.0];
+            let Backend::Attach(_) = described.live.backend else { continue };
+            for threads in running.vcpus.iter().flatten() {
+                self.session.record(*threads)?;
+            }
+            let first = running.vcpus.iter().flatten().next();
+            let group = first.and_then(|first| cgroup::group_of(first.identity().id).ok());
+            if let Some(group) = group.filter(|_| isolated(host.pool_of(described.parent))) {
+                self.options.step(&format!("{} leaves its cgroup {group} until the end", described.name));
+            }
         }
         Ok(())
     }

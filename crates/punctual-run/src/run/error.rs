@@ -10,6 +10,7 @@ use punctual_enforce::session::{self, Failed};
 use crate::error::ServeError;
 use punctual_linux::cpuset::Cpuset;
 use punctual_linux::os::proc;
+use punctual_linux::partition;
 use punctual_linux::preflight;
 use punctual_linux::vmm::FindError;
 use punctual_vm::qemu::QmpError;
@@ -31,6 +32,9 @@ pub enum Error {
     /// What was asked for cannot enforce the run.
     #[error(transparent)]
     Backend(#[from] Refused),
+    /// This machine has no isolated partitions.
+    #[error("`isolate`: {0}")]
+    NoPartitions(#[source] partition::Unavailable),
     /// The host has nothing that could run.
     #[error("the host has no domain to run")]
     NoDomain,

@@ -16,7 +16,7 @@ use super::changes;
 use super::error::Error;
 use super::inputs::{Interface, StageInputs};
 use super::live_run::{left_by, processors};
-use super::pools::pools_with;
+use super::pools::{check_partitions, pools_with};
 use super::targets::check_targets;
 use crate::config::DefaultBackend;
 use punctual_enforce::backend::Chosen;
@@ -82,6 +82,7 @@ impl<'a> Prepared<'a> {
         preflight::processors(&taken, options.config.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
+        check_partitions(host, &pools, options.config)?;
         let ends = ends(host, &options);
         let mut domains = prepare_domains(host, &options, &ends)?;
         let found = host.domains.iter().zip(&domains).filter_map(|(described, domain)| match &domain.start {

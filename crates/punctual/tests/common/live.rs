@@ -147,7 +147,7 @@ impl Bench {
 
     pub(crate) fn with(setup: Setup, scheduler: &PoolScheduler) -> Bench {
         let mut session = Session::start(setup).expect("a session");
-        session.add_pool(&[PROCESSOR], scheduler).expect("a pool");
+        session.add_pool(&[PROCESSOR], scheduler, None).expect("a pool");
         Bench { session, handles: Vec::new(), notices: Vec::new() }
     }
 

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual_linux::os::cgroup;
-use punctual_linux::preflight::RT_RUNTIME;
+use punctual_linux::partition;
+use punctual_linux::preflight::{self, RT_RUNTIME};
 
 use crate::common::faults::{guardian_of, kill_with_guardian, moment, signal_if_there, wait};
-use crate::common::live::needs;
+use crate::common::live::{PROCESSOR, needs};
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
 /// How many rounds: seconds in the gate, minutes with 300, an hour with 5000.
@@ -26,10 +27,22 @@ enum Scenario {
     AttachTwice,
     HomeRemoved,
     ForkedChildren,
+    /// As `Run` and `Attach`, with an isolated partition.
+    IsolatedRun,
+    Isolated,
 }
 
-const SCENARIOS: [Scenario; 5] =
-    [Scenario::Run, Scenario::Attach, Scenario::AttachTwice, Scenario::HomeRemoved, Scenario::ForkedChildren];
+/// Those that this machine's kernel permits.
+fn scenarios() -> Vec<Scenario> {
+    use Scenario::*;
+    let mut scenarios = vec![Run, Attach, AttachTwice, HomeRemoved, ForkedChildren];
+    let mount = cgroup::mount().expect("mounted");
+    match partition::check(&mount, &[PROCESSOR], &preflight::online()) {
+        Ok(()) => scenarios.extend([IsolatedRun, Isolated]),
+        Err(error) => eprintln!("skipped: isolated partitions: {error}"),
+    }
+    scenarios
+}
 
 /// Who is killed.
 const KILLED: [&str; 3] = ["run", "guardian", "both"];
@@ -78,15 +91,22 @@ impl Round {
     }
 
     fn start(&self) -> Run {
+        let isolates = matches!(self.scenario, Scenario::IsolatedRun | Scenario::Isolated);
+        let isolate = isolates.then_some("--isolate");
+        let options = |of: &[&'static str]| of.iter().copied().chain(isolate).collect::<Vec<_>>();
         match self.scenario {
-            Scenario::Run => {
+            Scenario::Run | Scenario::IsolatedRun => {
                 let process = "process = { command = [\"sleep\", \"1000\"] }";
                 let domain =
                     format!("[domain.vm]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n{process}\n");
                 let host = self.desk.host("rounds", 1, &domain);
-                self.desk.start(&["run", &host, "--as", "process", "--duration", "60s"])
+                let more = options(&["--as", "process", "--duration", "60s"]);
+                self.desk.start(&[&["run", &host], &more[..]].concat())
             }
-            _ => self.desk.start(&["attach", &self.desk.host("rounds", 1, &self.machine.domain("vm"))]),
+            _ => {
+                let host = self.desk.host("rounds", 1, &self.machine.domain("vm"));
+                self.desk.start(&[&["attach", &host], &options(&[])[..]].concat())
+            }
         }
     }
 
@@ -96,7 +116,7 @@ impl Round {
         std::thread::sleep(half);
         let mut second = None;
         match self.scenario {
-            Scenario::Run | Scenario::Attach => {}
+            Scenario::Run | Scenario::Attach | Scenario::IsolatedRun | Scenario::Isolated => {}
             Scenario::AttachTwice => {
                 let host = self.desk.host("second", 0, &self.machine.domain("vm"));
                 second = Some(self.desk.start(&["attach", &host]));
@@ -182,19 +202,35 @@ fn round(number: u64, until_enforced: Duration, scenario: Scenario, who: &str, r
 }
 
 #[test]
+fn an_isolated_pool_is_refused_where_the_kernel_has_no_partitions() {
+    let Some(_turn) = needs() else { return };
+    let mount = cgroup::mount().expect("mounted");
+    let Err(error) = partition::check(&mount, &[PROCESSOR], &preflight::online()) else {
+        return eprintln!("skipped: this kernel has isolated partitions");
+    };
+    let round = Round::prepare(Scenario::Isolated);
+    let mut run = round.start();
+    assert_eq!(run.wait(), 2, "{}", run.said());
+    assert!(run.said().contains(&format!("`isolate`: {error}")), "{}", run.said());
+    let rt_runtime = std::fs::read_to_string(RT_RUNTIME).expect("readable");
+    assert_eq!(round.residue(&rt_runtime), None);
+}
+
+#[test]
 fn killed_at_random_moments_no_vm_dies_and_nothing_is_left() {
     let Some(_turn) = needs() else { return };
     let until_enforced = until_enforced();
     println!("a run takes {until_enforced:.1?} until it has changed everything");
+    let scenarios = scenarios();
     let mut table: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     for number in 0..rounds() {
-        let at = (number % SCENARIOS.len() as u64) as usize;
-        let who = KILLED[(number / SCENARIOS.len() as u64 % KILLED.len() as u64) as usize];
-        round(number, until_enforced, SCENARIOS[at], who, table.entry((at, who)).or_default());
+        let at = (number % scenarios.len() as u64) as usize;
+        let who = KILLED[(number / scenarios.len() as u64 % KILLED.len() as u64) as usize];
+        round(number, until_enforced, scenarios[at], who, table.entry((at, who)).or_default());
     }
     println!("{:<16} {:<9} rounds changed VMs-killed residues", "scenario", "killed");
     for ((at, who), row) in &table {
-        let name = format!("{:?}", SCENARIOS[*at]);
+        let name = format!("{:?}", scenarios[*at]);
         let Row { rounds, changed, vms_killed, residues } = row;
         println!("{name:<16} {who:<9} {rounds:>6} {changed:>7} {vms_killed:>10} {:>8}", residues.len());
     }

@@ -39,8 +39,8 @@ pub(crate) fn complete(
         let chosen = draft.chosen?;
         let policy = chosen.choice.clone();
         schedulers.push((parent, draft.processors.len(), chosen));
-        let PoolDraft { name, processors, choice, .. } = draft;
-        host.pools.push(Pool { name, processors, choice, policy });
+        let PoolDraft { name, processors, choice, isolate, .. } = draft;
+        host.pools.push(Pool { name, processors, choice, policy, isolate });
     }
     for (i, mut draft) in domains.into_iter().enumerate() {
         let parent = Parent::Domain(DomainIx(i));

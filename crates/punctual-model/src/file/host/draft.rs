@@ -15,6 +15,7 @@ pub(crate) struct PoolDraft<'t> {
     pub(crate) choice: Option<Choice>,
     /// `None` when the file names no valid policy.
     pub(crate) chosen: Option<PolicyDraft>,
+    pub(crate) isolate: bool,
     pub(crate) tasks: Tasks<'t>,
 }
 

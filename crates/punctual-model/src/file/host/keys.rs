@@ -185,6 +185,12 @@ pub(in crate::file) static POOL: TableInfo = TableInfo {
             "The policy that schedules the pool's units. Its options go into a table of the policy's name.",
         ),
         key(
+            "isolate",
+            Kind::Flag,
+            Some("false"),
+            "Live: an isolated cpuset partition, made by the run, keeps other threads off the processors.",
+        ),
+        key(
             "task",
             Kind::Named(&TASK),
             None,

@@ -28,7 +28,8 @@ pub(crate) fn pools<'t>(root: Section<'t>, machine: Machine<'_>, errors: &mut Er
         let PoolPlace { processors, choice } = place;
         let chosen = pool_policy(*section, processors.len(), errors);
         let tasks = tasks(*section, &of_pool(&processors, machine.processors), errors);
-        pools.push(PoolDraft { name: section.name.into(), processors, choice, chosen, tasks });
+        let isolate = section.flag("isolate", errors).unwrap_or_default();
+        pools.push(PoolDraft { name: section.name.into(), processors, choice, chosen, isolate, tasks });
     }
     pools
 }

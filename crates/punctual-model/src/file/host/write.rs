@@ -84,6 +84,7 @@ fn overheads(costs: &Overheads) -> Keys {
 fn pool(host: &Host, ix: PoolIx, pool: &Pool) -> Table {
     let mut keys = vec![("processors", numbers(pool.processors.iter().copied()))];
     keys.extend(policy(&pool.policy));
+    keys.extend(pool.isolate.then(|| ("isolate", true.into())));
     let mut table = table(keys);
     if let (Some(choice), Some(mut key)) = (&pool.choice, table.key_mut("processors")) {
         key.leaf_decor_mut().set_prefix(format!("# Chosen: {}.\n", choice.reason));

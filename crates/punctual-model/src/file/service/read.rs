@@ -149,7 +149,7 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
             .into_iter()
             .filter_map(|pool| {
                 let PoolDraft { name, processors, choice, chosen, .. } = pool;
-                Some(Pool { name, processors, choice, policy: chosen?.choice })
+                Some(Pool { name, processors, choice, policy: chosen?.choice, isolate: false })
             })
             .collect(),
         slots,
@@ -169,7 +169,8 @@ fn pools<'t>(
         let PoolPlace { processors, choice } = place;
         let chosen = pool_policy(*section, processors.len(), errors);
         let tasks = Tasks { resources: Vec::new(), drafts: Vec::new(), generate: None };
-        pools.push(PoolDraft { name: section.name.into(), processors, choice, chosen, tasks });
+        let (name, isolate) = (section.name.into(), false);
+        pools.push(PoolDraft { name, processors, choice, chosen, isolate, tasks });
     }
     (slots, pools)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use punctual_enforce::backend::Backend;
 use punctual_enforce::journal::Restored;
-use punctual_enforce::session::Report;
+use punctual_enforce::session::{Isolated, PoolReport, Report};
 use punctual_linux::preflight;
 use punctual_model::Histogram;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
@@ -22,11 +22,13 @@ pub(crate) fn evidence(report: &Report) -> String {
             for difference in &pool.differences {
                 out += &wrapped("  unlike the file:  ", difference);
             }
+            out += &isolated(pool);
             continue;
         }
         if let Some(chosen) = &pool.enforced_by {
             out += &wrapped("  enforced by       ", &chosen.to_string());
         }
+        out += &isolated(pool);
         let cost: u64 = pool.cost.iter().map(|cost| cost.as_ns()).sum();
         let share = fmt_share(cost, report.elapsed.as_ns() * pool.cost.len() as u64);
         let looks = fmt_count(pool.evidence.looks);
@@ -43,6 +45,12 @@ pub(crate) fn evidence(report: &Report) -> String {
     }
     let _ = writeln!(out, "\n{}", restored(&report.restored));
     out
+}
+
+/// The pool's partition, if it is one.
+fn isolated(pool: &PoolReport) -> String {
+    let text = |isolated: &Isolated| wrapped("  processors        ", &isolated.to_string());
+    pool.isolated.as_ref().map(text).unwrap_or_default()
 }
 
 fn wrapped(first: &str, text: &str) -> String {

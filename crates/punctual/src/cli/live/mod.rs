@@ -85,6 +85,10 @@ pub(super) struct EnforcementArgs {
     /// Permit `auto` to load a scheduler into the kernel. A bug of the kernel there can hang the machine.
     #[arg(long)]
     pub allow_sched_ext: bool,
+    /// Make the processors of every pool an isolated cpuset partition for the time of the run, as `isolate`
+    /// in the host file does for one pool.
+    #[arg(long)]
+    pub isolate: bool,
 }
 
 /// What enforces policies.
@@ -151,6 +155,7 @@ impl EnforcementArgs {
             trace: self.trace.is_some(),
             enforce: self.enforce.map(Enforce::from),
             allows_sched_ext: self.allow_sched_ext,
+            isolate: self.isolate,
             ..RunConfig::new(own_program()?, default_backend)
         })
     }
