@@ -47,6 +47,21 @@ def spin(group=None):
     return process
 
 
+def vm(home):
+    """As a VM of libvirt: a process with threads in threaded groups of their own. The second is its vCPU."""
+    work = "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()"
+    process = subprocess.Popen([sys.executable, "-c", work], preexec_fn=leave)
+    tasks = pathlib.Path(f"/proc/{process.pid}/task")
+    while len(os.listdir(tasks)) < 2:
+        time.sleep(0.05)
+    (home / "cgroup.procs").write_text(str(process.pid))
+    for group, tid in zip([home / "emulator", home / "vcpu0"], sorted(os.listdir(tasks), key=int)):
+        group.mkdir()
+        (group / "cgroup.type").write_text("threaded")
+        (group / "cgroup.threads").write_text(tid)
+    return process, tid
+
+
 def threads():
     """Name, class, priority, affinity and group of every thread."""
     found = {}
@@ -193,14 +208,15 @@ def main():
         refusals(runs)
         home = ROOT / "home"
         home.mkdir()
-        victim, beside, bound = spin(home), [spin(), spin(home)], spin()
+        victim, vcpu = vm(home)
+        beside, bound = [spin(), spin()], spin()
         os.sched_setaffinity(bound.pid, {1})
         before = state()
         longest = 0.0
         for number in range(rounds):
             how = ["interrupted", "run", "guardian", "both"][number % 4]
             began = time.monotonic()
-            domain = STARTED if number // 4 % 2 else f"attach = {{ threads = [{victim.pid}] }}"
+            domain = STARTED if number // 4 % 2 else f"attach = {{ threads = [{vcpu}] }}"
             run = runs.start(domain)
             if number < 2:
                 # How long it takes here until the partition is there.
@@ -225,7 +241,8 @@ def main():
         for process in (victim, bound, *beside):
             process.kill()
             process.wait()
-        home.rmdir()
+        for group in (home / "emulator", home / "vcpu0", home):
+            group.rmdir()
     print(f"{rounds} rounds, {isolated} with a partition: everything was as before")
 
 

@@ -13,6 +13,7 @@ impl Undo<'_> {
     /// Empties the groups of what the run attached to: each thread goes to the group that it had, and what
     /// came during the run goes with it.
     pub(super) fn send_home(&mut self) {
+        let homes = self.homes();
         for index in 0..self.attached.len() {
             let group = self.attached[index].clone();
             let mut failures = Vec::new();
@@ -30,6 +31,25 @@ impl Undo<'_> {
             }
             self.restored.failures.extend(failures);
         }
+        for (thread, home) in homes {
+            // It may have moved with its whole process to the threaded group of another one of its threads.
+            if thread.is_alive() && cgroup::group_of(thread.id).is_ok_and(|now| now != home) {
+                // A home that is gone, or in another domain by now, takes no thread alone.
+                let _ = cgroup::move_thread(&self.mount, &home, thread.id);
+            }
+        }
+    }
+
+    /// The threads that are written down and in a group of what the run attached to, with the groups that
+    /// they had.
+    fn homes(&self) -> Vec<(Identity, String)> {
+        let inside = |group: &AttachedGroup| {
+            let threads = Machine.threads_below(&group.directory).into_iter().flat_map(Identity::of);
+            let known = threads.filter(|thread| self.records.has(*thread));
+            let home = |thread| (thread, self.records.home(&Machine, &self.mount, thread, group).to_owned());
+            known.map(home).collect::<Vec<_>>()
+        };
+        self.attached.iter().flat_map(inside).collect()
     }
 
     /// Moves threads out of a group; returns what failed.
@@ -39,15 +59,11 @@ impl Undo<'_> {
             let is_inside = cgroup::group_of(tid)
                 .is_ok_and(|group| cgroup::below(&self.mount, &group).starts_with(&from.directory));
             let Ok(thread) = Identity::of(tid) else { continue };
-            let group = self.records.home(&Machine, &self.mount, thread, from);
-            // A whole process may have moved with another of its threads, whose group was another one.
+            // A whole process may have moved with another of its threads.
             if !is_inside {
-                if self.records.has(thread) && cgroup::group_of(tid).is_ok_and(|now| now != group) {
-                    // One that is in no threaded domain with it any more stays there.
-                    let _ = cgroup::move_thread(&self.mount, group, tid);
-                }
                 continue;
             }
+            let group = self.records.home(&Machine, &self.mount, thread, from);
             match self.move_home(tid, group) {
                 Ok(true) => {}
                 Ok(false) => self.restored.threads_without_home += 1,

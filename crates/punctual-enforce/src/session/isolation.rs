@@ -38,10 +38,13 @@ impl fmt::Display for Isolated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let Remains { threads, interrupts } = &self.remains;
+        let partition = match self.kind {
+            Kind::Isolated => "an isolated cpuset partition",
+            Kind::Root => "a cpuset partition (root, whose load is balanced)",
+        };
         write!(
             f,
-            "an {} cpuset partition; threads of the kernel that stay: {}; interrupts: {}",
-            self.kind.word(),
+            "{partition}; threads of the kernel that stay: {}; interrupts: {}",
             of(threads),
             of(interrupts)
         )
