@@ -58,7 +58,7 @@ pub enum Error {
         group: PathBuf,
         /// What it has.
         processors: String,
-        /// Its file that says so.
+        /// The file of the cgroup that lists them.
         file: &'static str,
     },
     /// The kernel does not take it.
