@@ -130,7 +130,7 @@ partition() {
     local observer
     build_for_kernel
     TIMEOUT_S=3600 labs/lab kernel run \
-        bash labs/live/partition.sh "$punctual" "$observer" "${1:-4}" "${2:-3}" "${3:-24}"
+        bash labs/live/partition.sh "$punctual" "$observer" "${1:-4}" "${2:-3}" "${3:-24}" "freezer sched-ext"
 }
 
 # One instruction is one nanosecond there, whatever else this machine does.
