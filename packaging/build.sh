@@ -49,6 +49,10 @@ musl=$arch-unknown-linux-musl
 missing() {
     local tool
     case $1 in
+        deb | rpm) [ -n "${PUNCTUAL:-}" ] || command -v clang >/dev/null ||
+            { echo "clang is missing, for programs in the kernel (apt install clang libelf-dev)"; return; } ;;
+    esac
+    case $1 in
         deb) for tool in dpkg-deb dpkg-shlibdeps; do
             command -v $tool >/dev/null || { echo "$tool is missing (apt install dpkg-dev)"; return; }
         done ;;
@@ -99,11 +103,12 @@ remapped() {
         "$@" --locked --offline --profile packaged
 }
 
-# build TARGET: builds the program for it; its path is $program.
+# build TARGET [OPTION...]: builds the program for it; its path is $program, and these are $options.
 build() {
     program=${PUNCTUAL:-$target/$1/packaged/punctual}
+    options=("${@:2}")
     [ -z "${PUNCTUAL:-}" ] || return 0
-    remapped cargo build --quiet --package punctual --bin punctual --target "$1" ||
+    remapped cargo build --quiet --package punctual --bin punctual --target "$@" ||
         fail "the program could not be built (cargo fetch --locked downloads the crates)"
 }
 
@@ -139,7 +144,7 @@ contents() {
     for file in packaging/prometheus/*; do
         put 644 "$file" "$doc/prometheus/$(basename "$file")"
     done
-    packaging/third-party.py "$1" >"$work/third-party"
+    packaging/third-party.py "$1" "${options[@]}" >"$work/third-party"
     compressed "$work/third-party" $doc/third-party.txt.gz
 
     put 644 packaging/host.toml etc/punctual/host.toml
@@ -177,7 +182,7 @@ installed_kib() {
 
 deb() {
     local architecture depends control=$work/control
-    build "$gnu"
+    build "$gnu" --features punctual/waits-bpf
     contents "$gnu" vendor-completions
     architecture=$(dpkg --print-architecture)
     put 644 packaging/debian/copyright usr/share/doc/punctual/copyright
@@ -209,7 +214,7 @@ deb() {
 }
 
 rpm() {
-    build "$gnu"
+    build "$gnu" --features punctual/waits-bpf
     contents "$gnu" site-functions
     licences
     put 644 CHANGELOG.md usr/share/doc/punctual/CHANGELOG.md

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints which crates the program contains, with their licences, and the texts of these licences.
 
-usage: packaging/third-party.py TARGET
+usage: packaging/third-party.py TARGET [OPTION...]   options of cargo, for features
 Needs the crates' sources, as `cargo fetch --locked` or a vendor directory has them.
 """
 
@@ -41,6 +41,7 @@ def texts(package):
 def main():
     metadata = json.loads(subprocess.check_output([
         "cargo", "metadata", "--format-version=1", "--locked", "--offline", "--filter-platform", sys.argv[1],
+        *sys.argv[2:],
     ]))
     by_text = {}
     print("Crates that the program contains, and their licences.")

@@ -18,11 +18,16 @@
 #             `kernel`: 24 runs that end at random moments, with everything compared before and after; then
 #             who had the processor of a unit beside fair processes that spin, and the unit's wake-ups,
 #             shared and isolated, 4 s a run, 3 times each
+#   waits-bpf [SECONDS]  what VMs wait for, by programs in the kernel, in the machine of the lab `kernel`:
+#             causes that are injected, sums beside those by tracepoints on the same VMs (10 s), and the cost
+#             of both. Fails if less than 95 % is named rightly, or if the sums differ. SUITE=bookworm does it
+#             under Linux 6.1, the oldest that takes the programs
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it
 #
 # The first two need root, and a machine on which nothing else runs. Threads that spin stay on
+# All but the last three need root, and a machine on which nothing else runs. Threads that spin stay on
 # processor 1.
 # environment: PUNCTUAL (the program; by default it is built)
 # shellcheck source=labs/lib.sh
@@ -141,6 +146,18 @@ sched_ext() {
         labs/lab kernel run bash labs/live/sched-ext.sh "$punctual" "$observer" "${1:-5}" "${2:-10}"
 }
 
+waits_bpf() {
+    local vm=$PWD/target/lab/vm debug=$PWD/${CARGO_TARGET_DIR:-target}/debug tests
+    need cc clang
+    mkdir -p target/lab
+    cc -O2 -static -pthread -Wall -Wextra -o "$vm" labs/live/vm.c
+    cargo build --quiet --locked -p punctual-service --features waits-bpf --example waits-cost
+    tests=$(cargo test --locked -p punctual --all-features --test live_waits --no-run 2>&1 |
+        sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+    TIMEOUT_S=1800 labs/lab kernel run bash labs/live/waits-bpf.sh "${PUNCTUAL:-$debug/punctual}" \
+        "$(realpath "$tests")" "$debug/examples/waits-cost" "$vm" "${1:-10}"
+}
+
 interrupts() {
     need cc
     [ "$(nproc)" -gt 1 ] || skip "there is one processor"
@@ -152,5 +169,6 @@ case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
     partition) "$@" ;;
     sched-ext) shift && sched_ext "$@" ;;
+    waits-bpf) shift && waits_bpf "$@" ;;
     *) usage ;;
 esac

@@ -41,8 +41,10 @@ pub enum Mode {
 /// Where the service knows from what VMs wait for. What the machine refuses is replaced by the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitSource {
-    /// The kernel's tracepoints.
+    /// Programs in the kernel (BPF), which add up.
     #[default]
+    Bpf,
+    /// The kernel's tracepoints.
     Tracepoints,
     /// The kernel's records of context switches.
     Switches,

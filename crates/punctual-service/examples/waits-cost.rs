@@ -1,8 +1,10 @@
 //! What it costs to know what VMs wait for: the processor time of the service with 1, 10 and 100 VMs of four
 //! vCPUs for each source, and a round trip between two threads with and without it.
 //!
-//! `waits-cost [WAKE-UPS]`: of each VM in a second, 1,000 by default. The VMs are processes that look like
-//! QEMU's. A time is that of processors, so that others on the machine do not count.
+//! `waits-cost [WAKE-UPS [SOURCE...]]`: wake-ups of each VM in a second, 1,000 by default; of all sources by
+//! default. The VMs are processes that look like QEMU's. A time is that of processors, so that others on the
+//! machine do not count. Programs in the kernel run in the time of those who switch; theirs is told apart, by
+//! the kernel's statistics (/proc/sys/kernel/bpf_stats_enabled), which add some of it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,6 +23,7 @@ const VCPUS: u64 = 4;
 const LENGTH: Duration = Duration::from_secs(4);
 /// Pairs of measurements of a round trip.
 const PAIRS: usize = 5;
+const SOURCES: [&str; 5] = ["off", "samples", "switches", "tracepoints", "bpf"];
 const VM: &str = "PUNCTUAL_EXAMPLE_VM";
 const SERVICE: &str = "PUNCTUAL_EXAMPLE_SERVICE";
 
@@ -33,7 +36,11 @@ fn main() {
         Service::open(&options).expect("a service").run().expect("an end");
     } else {
         let wakeups = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1000);
-        measure(wakeups);
+        let sources: Vec<String> = std::env::args().skip(2).collect();
+        let all = SOURCES
+            .into_iter()
+            .filter(|one| sources.is_empty() || sources.iter().any(|source| source == one));
+        measure(wakeups, &all.collect::<Vec<_>>());
     }
 }
 
@@ -85,33 +92,54 @@ fn arrivals(process: u32) -> u64 {
     threads.map(|tid| account(tid.unsigned_abs()).arrivals).sum()
 }
 
-fn measure(wakeups: u64) {
+/// How long a process's programs in the kernel have run, as far as the kernel counts that, in ns.
+fn programs_ns(process: u32) -> u64 {
+    let entries = fs::read_dir(format!("/proc/{process}/fdinfo")).into_iter().flatten().flatten();
+    let ran = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path()).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("run_time_ns:"))?;
+        line.trim().parse::<u64>().ok()
+    };
+    entries.filter_map(ran).sum()
+}
+
+/// Has the kernel count how long programs run.
+fn count_programs(is_on: bool) {
+    let _ = fs::write("/proc/sys/kernel/bpf_stats_enabled", if is_on { "1" } else { "0" });
+}
+
+fn measure(wakeups: u64, sources: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     for directory in ["etc/host.d", "run"] {
         fs::create_dir_all(folder.path().join(directory)).expect("made");
     }
-    println!("VMs  wake-ups/s  source       percent of a processor");
+    println!("VMs  wake-ups/s  source       percent of a processor, and of programs in the kernel");
     for count in [1usize, 10, 100] {
         // A sleep takes about 60 us more than it is told to.
         let every_us = (1_000_000 * VCPUS / wakeups).saturating_sub(60).max(1);
         let vms: Vec<Killed> =
             (0..count).map(|number| again(VM, &every_us.to_string(), &format!("vm{number}"))).collect();
-        for source in ["off", "samples", "switches", "tracepoints"] {
+        for &source in sources {
+            count_programs(true);
             let service = service(folder.path(), source);
             // All VMs are seen by then.
             std::thread::sleep(Duration::from_secs(3));
             let all = |vms: &[Killed]| vms.iter().map(|vm| arrivals(vm.0.id())).sum::<u64>();
+            let programs = programs_ns(service.0.id());
             let (start, before, woken) = (Instant::now(), account(service.0.id()).ran, all(&vms));
             std::thread::sleep(LENGTH);
             let ran = account(service.0.id()).ran - before;
             let (seconds, woken) = (start.elapsed().as_secs_f64(), all(&vms) - woken);
-            let percent = ran.as_ns() as f64 / seconds / 1e7;
-            println!("{count:>3}  {:>10.0}  {source:<11}  {percent:.2}", woken as f64 / seconds);
+            let programs = programs_ns(service.0.id()) - programs;
+            let [own, programs] = [ran.as_ns(), programs].map(|ns| ns as f64 / seconds / 1e7);
+            let woken = woken as f64 / seconds;
+            println!("{count:>3}  {woken:>10.0}  {source:<11}  {own:.2}  {programs:.2}");
             let _ = std::io::stdout().flush();
         }
     }
+    count_programs(false);
     let vm = again(VM, "4000", "vm");
-    for source in ["switches", "tracepoints"] {
+    for source in sources.iter().filter(|source| !matches!(**source, "off" | "samples")) {
         for _ in 0..PAIRS {
             let without = round_trip();
             let service = service(folder.path(), source);

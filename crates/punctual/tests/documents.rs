@@ -60,7 +60,7 @@ fn tutorials_show_their_host_files_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 30] = [
+const DIRECTION: [(&str, &[&str]); 31] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -128,6 +128,7 @@ const DIRECTION: [(&str, &[&str]); 30] = [
         ],
     ),
     ("punctual-scx", &[]),
+    ("punctual-waits-bpf", &[]),
     ("punctual-hold", &["punctual-sched", "punctual-model", "punctual-linux", "punctual-enforce"]),
     (
         "punctual-service",
@@ -138,6 +139,7 @@ const DIRECTION: [(&str, &[&str]); 30] = [
             "punctual-linux",
             "punctual-enforce",
             "punctual-hold",
+            "punctual-waits-bpf",
         ],
     ),
     (

@@ -445,6 +445,18 @@ impl Scene {
 }
 
 #[test]
+fn programs_in_the_kernel_name_what_a_vcpu_waited_for() {
+    let Some(_turn) = needs() else { return };
+    undisturbed(|| {
+        let Some(mut scene) = Scene::start("bpf") else { return Ok(()) };
+        scene.check_events()?;
+        scene.check_wake_ups()?;
+        println!("{}", scene.service.why("victim")["source"]);
+        Ok(())
+    });
+}
+
+#[test]
 fn tracepoints_name_what_a_vcpu_waited_for() {
     let Some(_turn) = needs() else { return };
     undisturbed(|| {

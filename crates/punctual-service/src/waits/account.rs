@@ -196,6 +196,17 @@ impl Accountant {
         }
     }
 
+    /// Takes over what another one knows of a thread: where it was last, and how long it had each processor
+    /// since the last call.
+    pub(crate) fn adopt(&mut self, thread: u32, processor: u32, had_ns: &[u64]) {
+        let Some(known) = self.threads.get_mut(&thread) else { return };
+        known.processor = processor;
+        known.ran_ns += had_ns.iter().sum::<u64>();
+        for (number, ns) in had_ns.iter().enumerate().filter(|(_, ns)| **ns > 0) {
+            *self.processor(number as u32).used.entry(thread).or_default() += ns;
+        }
+    }
+
     /// Since when a thread that sleeps has done so; `None` for others.
     pub(crate) fn asleep_since_ns(&self, thread: u32) -> Option<u64> {
         let known = self.threads.get(&thread)?;
@@ -404,4 +415,4 @@ impl Accountant {
 
 #[cfg(test)]
 #[path = "account_tests.rs"]
-mod tests;
+pub(crate) mod tests;

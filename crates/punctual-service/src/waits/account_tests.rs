@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::*;
 
 const NAME: [u8; 16] = [0; 16];
-const ASLEEP: Left = Left::Off(Off::Asleep);
+pub(crate) const ASLEEP: Left = Left::Off(Off::Asleep);
 
-fn switch(at_ns: u64, processor: u32, from: u32, left: Left, to: u32) -> Event {
+pub(crate) fn switch(at_ns: u64, processor: u32, from: u32, left: Left, to: u32) -> Event {
     Event::Switch { at_ns, processor, from, from_name: NAME, left, to }
 }
 
@@ -144,15 +144,15 @@ fn a_sleep_that_was_something_else_counts_as_that() {
 
 /// A machine in miniature that schedules at random: threads 1 to 5, of which 1 to 3 are watched.
 #[derive(Clone, Debug)]
-struct Machine {
+pub(crate) struct Machine {
     /// Who has each processor.
-    has: Vec<u32>,
+    pub(crate) has: Vec<u32>,
     /// The state of each thread: runs, is ready for a processor, or is off.
-    state: Vec<Of>,
+    pub(crate) state: Vec<Of>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Of {
+pub(crate) enum Of {
     Runs,
     Ready(u32),
     Off,
@@ -160,7 +160,7 @@ enum Of {
 
 impl Machine {
     /// The event that a random number means now, if it means one.
-    fn step(&mut self, at_ns: u64, (kind, processor, thread): (u8, u32, u32)) -> Option<Event> {
+    pub(crate) fn step(&mut self, at_ns: u64, (kind, processor, thread): (u8, u32, u32)) -> Option<Event> {
         let index = thread as usize - 1;
         if kind == 0 {
             (self.state[index] == Of::Off).then(|| self.state[index] = Of::Ready(processor))?;

@@ -227,6 +227,22 @@ impl Book {
         }
     }
 
+    /// Counts latencies of a thread that are in no account.
+    pub(crate) fn add_latency(&mut self, thread: u32, latency: &Latency) {
+        if let Some(known) = self.threads.get(&thread)
+            && let Some(vm) = self.vms.get_mut(&known.vm)
+        {
+            vm.parts.entry(known.part).or_default().latency.add(latency);
+        }
+    }
+
+    /// A wait of this VM that ends at `at_ns` needs no story if it is no longer than that.
+    pub(crate) fn threshold_ns(&self, vm: u32, at_ns: u64) -> u64 {
+        let last = self.vms.get(&vm).and_then(|book| book.slots.back());
+        let full = last.filter(|slot| slot.number == at_ns / PART_NS && slot.worst.len() >= WORST_MAX);
+        full.and_then(|slot| slot.worst.last()).map_or(0, |(_, story)| story.length_ns())
+    }
+
     /// Takes what the accountant saw in a window.
     pub(crate) fn take(&mut self, account: &Account, window: Window) {
         let throttled = throttled(&account.outs, &window.limits);

@@ -18,6 +18,13 @@ impl Latency {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Counts others, too.
+    pub(crate) fn add(&mut self, others: &Latency) {
+        self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);
+        self.sum_ns = self.sum_ns.saturating_add(others.sum_ns);
+        self.max_ns = self.max_ns.max(others.max_ns);
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

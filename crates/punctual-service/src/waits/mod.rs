@@ -1,9 +1,10 @@
 //! What the threads of VMs wait for, and because of whom, without a guest's help and without enforcement.
 //!
-//! `source.rs` hands over what the scheduler of the kernel does, `account.rs` makes parts of waits of it,
-//! `book.rs` adds them up by cause and keeps the worst waits. `limits.rs` knows cgroups, `who.rs` names of
-//! threads, `busy.rs` who ran where nobody sees switches. `Waits` drives them: events are read every
-//! [`DRAIN_INTERVAL`], and with each sample of the counters the time up to then is accounted for.
+//! `source.rs` hands over what the scheduler of the kernel does, `account.rs` makes parts of waits of it;
+//! `sums.rs` does so where the kernel adds up itself. `book.rs` adds them up by cause and keeps the worst
+//! waits. `limits.rs` knows cgroups, `who.rs` names of threads, `busy.rs` who ran where nobody sees switches.
+//! `Waits` drives them: events are read every [`DRAIN_INTERVAL`], and with each sample of the counters the
+//! time up to then is accounted for.
 //!
 //! While the host has no VM, nothing is read.
 
@@ -18,6 +19,7 @@ mod occupants;
 mod rate;
 mod share;
 mod source;
+mod sums;
 mod view;
 mod who;
 
@@ -42,7 +44,8 @@ use cause::{Name, WaitCause as Cause, Who, cause_of};
 use ids::ById;
 use limits::Limits;
 use rate::Rate;
-use source::{Kind, Opened};
+use source::{Kind, Opened, Reader};
+use sums::Taken;
 use who::Names;
 
 pub use book::KEPT_S;
@@ -156,7 +159,12 @@ impl Waits {
 
     /// Are there events to be read?
     pub(crate) fn is_reading(&self) -> bool {
-        self.opened.as_ref().is_some_and(|opened| opened.source.is_some())
+        self.opened.as_ref().is_some_and(|opened| matches!(opened.reader, Reader::Events(_)))
+    }
+
+    /// Is each switch known, one by one or in sum?
+    fn sees_switches(&self) -> bool {
+        self.kind().is_some_and(|kind| kind != Kind::Samples)
     }
 
     fn kind(&self) -> Option<Kind> {
@@ -184,19 +192,30 @@ impl Waits {
         }
         let gone: Vec<u32> =
             self.book.threads().map(|(thread, ..)| thread).filter(|thread| !seen.contains(thread)).collect();
+        self.vms_are(vms);
+        self.open_or_close();
+        let mut sums = self.opened.as_mut().and_then(Opened::sums);
         for thread in gone {
+            sums.iter_mut().for_each(|sums| sums.forget(thread));
             self.accountant.forget(thread);
             self.book.close_thread(thread);
             self.known.remove(&thread);
         }
+        if let Some(sums) = sums {
+            self.book.threads().for_each(|(thread, ..)| sums.watch(thread));
+        }
+    }
+
+    /// Forgets VMs that are none of these.
+    fn vms_are(&mut self, vms: BTreeMap<u32, (Name, bool)>) {
         let ended: Vec<u32> = self.vms.keys().copied().filter(|vm| !vms.contains_key(vm)).collect();
         ended.into_iter().for_each(|vm| self.book.close_vm(vm));
         self.vms = vms;
-        self.open_or_close();
     }
 
     fn open_or_close(&mut self) {
         let best = match self.wanted {
+            WaitSource::Bpf => Some(Kind::Bpf),
             WaitSource::Tracepoints => Some(Kind::Tracepoints),
             WaitSource::Switches => Some(Kind::Switches),
             WaitSource::Samples => Some(Kind::Samples),
@@ -220,7 +239,7 @@ impl Waits {
     /// Reads events.
     pub(crate) fn drain(&mut self) {
         let until_ns = now_ns().saturating_sub(GRACE_NS);
-        if let Some(source) = self.opened.as_mut().and_then(|opened| opened.source.as_mut()) {
+        if let Some(source) = self.opened.as_mut().and_then(Opened::events) {
             source.drain(until_ns, &mut |event: Event| {
                 self.rate.count();
                 self.accountant.take(event);
@@ -247,18 +266,23 @@ impl Waits {
                 continue;
             }
             known.looked_ns = since_ns;
-            let kept = *asked.entry(vm).or_insert_with(|| self.kept(thread, vm));
+            let kept = *asked.entry(vm).or_insert_with(|| self.kept(thread));
             if let Some(how) = kept {
                 self.accountant.correct(thread, how);
             }
         }
     }
 
+    /// Does Punctual hold the VM of this thread?
+    fn is_held(&self, thread: u32) -> bool {
+        let vm = self.book.part_of(thread).and_then(|(vm, _)| self.vms.get(&vm));
+        vm.is_some_and(|(_, is_held)| *is_held)
+    }
+
     /// What keeps a thread of a VM from running that is no wait for a processor.
-    fn kept(&self, thread: u32, vm: u32) -> Option<Off> {
+    fn kept(&self, thread: u32) -> Option<Off> {
         if self.limits.is_frozen(thread) {
-            let is_held = self.vms.get(&vm).is_some_and(|(_, is_held)| *is_held);
-            return Some(if is_held { Off::Parked } else { Off::Frozen });
+            return Some(if self.is_held(thread) { Off::Parked } else { Off::Frozen });
         }
         let path = self.proc.join(format!("{thread}/task/{thread}/stat"));
         let stat = std::fs::read_to_string(path).unwrap_or_default();
@@ -291,12 +315,14 @@ impl Waits {
         self.sampled_ns = now_ns;
     }
 
-    /// Accounts for the time up to now, if events say what happened.
+    /// Accounts for the time up to now, if events or sums say what happened.
     pub(crate) fn catch_up(&mut self, registry: &Registry) {
         if self.is_reading() {
             self.drain();
             self.look_at_sleepers();
             self.sample_events(&counters(registry));
+        } else if self.kind() == Some(Kind::Bpf) {
+            self.sample_sums(&counters(registry));
         }
     }
 
@@ -309,7 +335,7 @@ impl Waits {
                 take(processor, vm, ns);
             }
         });
-        self.is_reading()
+        self.sees_switches()
     }
 
     fn sample_events(&mut self, counters: &HashMap<u32, SchedStat>) {
@@ -321,17 +347,80 @@ impl Waits {
                 self.known.entry(segment.thread).or_default().ready_ns += segment.length_ns();
             }
         }
+        let members = self.members();
+        self.write(&account, &members);
+        self.infer(&account, counters);
+        self.count_taken(counters);
+    }
+
+    /// Accounts for what the kernel added up.
+    fn sample_sums(&mut self, counters: &HashMap<u32, SchedStat>) {
+        let now_ns = now_ns();
+        let Some(sums) = self.opened.as_mut().and_then(Opened::sums) else { return };
+        let mut taken = sums.take(now_ns);
+        self.read_ns = now_ns;
+        self.tell_parked(&mut taken);
+        let Taken { seen, sums, told } = taken;
+        for one in seen {
+            self.accountant.adopt(one.thread, one.processor, &one.had_ns);
+            self.book.add_latency(one.thread, &one.latency);
+        }
+        let members = self.members();
+        self.write(&told, &members);
+        for sum in sums {
+            let Some((vm, _)) = self.book.part_of(sum.thread) else { continue };
+            let called = (sum.name[0] != 0).then_some(sum.name);
+            let who = |thread| match members.get(&thread) {
+                Some(who) => who.clone(),
+                None => self.names.who(thread, called),
+            };
+            if let Some(by) = cause_of(sum.because, vm, who) {
+                self.book.add(sum.thread, by, now_ns, sum.ns);
+            }
+        }
+        self.count_taken(counters);
+        self.set_thresholds(now_ns);
+    }
+
+    /// Tells the kernel which short waits need a story.
+    fn set_thresholds(&mut self, now_ns: u64) {
+        let Some(sums) = self.opened.as_mut().and_then(Opened::sums) else { return };
+        let mut thresholds = HashMap::new();
+        for (thread, vm, _) in self.book.threads() {
+            let of_vm = || self.book.threshold_ns(vm, now_ns);
+            sums.set_threshold(thread, *thresholds.entry(vm).or_insert_with(of_vm));
+        }
+    }
+
+    /// The kernel does not know who froze a thread.
+    fn tell_parked(&self, taken: &mut Taken) {
+        let Taken { sums, told, .. } = taken;
+        let segments = told.outs.iter_mut().filter_map(|out| match out {
+            Out::Segment(segment) => Some((segment.thread, &mut segment.because)),
+            Out::Ended(_) => None,
+        });
+        let all = sums.iter_mut().map(|sum| (sum.thread, &mut sum.because)).chain(segments);
+        for (thread, because) in all.filter(|(_, because)| **because == Because::Off(Off::Frozen)) {
+            if self.is_held(thread) {
+                *because = Because::Off(Off::Parked);
+            }
+        }
+    }
+
+    /// The threads of VMs, by what people call them.
+    fn members(&self) -> ById<Who> {
+        self.book.threads().map(|(thread, vm, part)| (thread, member(vm, part, &self.vms))).collect()
+    }
+
+    /// Writes an account into the book.
+    fn write(&mut self, account: &Account, members: &ById<Who>) {
         let limits = self.limits.take();
-        let (names, vms) = (&mut self.names, &self.vms);
-        let members: ById<Who> =
-            self.book.threads().map(|(thread, vm, part)| (thread, member(vm, part, vms))).collect();
+        let names = &mut self.names;
         let mut who = |thread: u32, called: Option<[u8; 16]>| match members.get(&thread) {
             Some(who) => who.clone(),
             None => names.who(thread, called),
         };
-        self.book.take(&account, Window { who: &mut who, limits });
-        self.infer(&account, counters);
-        self.count_taken(counters);
+        self.book.take(account, Window { who: &mut who, limits });
     }
 
     /// Waits after wake-ups that nobody saw: the kernel knows how long they were, switches who ran before.
@@ -444,7 +533,7 @@ impl Waits {
             }
             let was_kept = known.was_kept;
             // A VM is stopped, and as a rule frozen, as a whole.
-            let kept = *asked.entry(vm).or_insert_with(|| self.kept(thread, vm));
+            let kept = *asked.entry(vm).or_insert_with(|| self.kept(thread));
             self.known.entry(thread).or_default().was_kept = kept;
             let limit_ns =
                 limits.iter().find(|(_, threads)| threads.contains(&thread)).map_or(0, |(ns, _)| *ns);
@@ -483,7 +572,7 @@ impl Waits {
 /// The source while events are too many.
 fn resting() -> Opened {
     let reason = format!("more than {} events a second cost too much; again in 10 minutes", rate::EVENTS_MAX);
-    Opened { kind: Kind::Samples, source: None, reason: Some(reason) }
+    Opened { kind: Kind::Samples, reader: Reader::Nothing, reason: Some(reason) }
 }
 
 /// The kernel's account of each thread, as of the last sample.
@@ -531,7 +620,8 @@ mod tests {
         let mut waits = Waits::new(Path::new("/proc"), WaitSource::Tracepoints);
         waits.vms.insert(1, ("vm".into(), false));
         let source: Box<dyn source::Source> = Box::new(Many(events));
-        waits.opened = Some(Opened { kind: Kind::Tracepoints, source: Some(source), reason: None });
+        let reader = Reader::Events(source);
+        waits.opened = Some(Opened { kind: Kind::Tracepoints, reader, reason: None });
         waits
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::account::Event;
 use super::cause::Who;
-use super::source::{self, Kind, Opened};
+use super::source::{self, Kind, Opened, Reader};
 use super::who::Names;
 
 /// A processor changed hands.
@@ -41,13 +41,13 @@ impl Occupants {
 
     /// The name of the source, `None` if the machine permits none, and why it is no better one.
     pub fn source(&self) -> (Option<&'static str>, Option<&str>) {
-        let name = self.opened.source.is_some().then(|| self.opened.kind.name());
+        let name = matches!(self.opened.reader, Reader::Events(_)).then(|| self.opened.kind.name());
         (name, self.opened.reason.as_deref())
     }
 
     /// Hands over what happened up to `until_ns`, in the order of time.
     pub fn drain(&mut self, until_ns: u64, take: &mut dyn FnMut(Handover)) {
-        let Some(source) = &mut self.opened.source else { return };
+        let Some(source) = self.opened.events() else { return };
         source.drain(until_ns, &mut |event| match event {
             Event::Switch { at_ns, processor, from, from_name, to, .. } => {
                 take(Handover { at_ns, processor, from, from_name, to: Some(to) });

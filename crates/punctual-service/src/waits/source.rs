@@ -2,12 +2,13 @@
 //!
 //! | source | sees | needs |
 //! |---|---|---|
+//! | bpf | the same, added up in the kernel: `sums.rs` | CAP_BPF, CAP_PERFMON, BTF |
 //! | tracepoints | switches and why, wake-ups, names of threads that have ended | CAP_PERFMON, tracefs |
 //! | switches | switches; wake-ups are inferred from `schedstat` | CAP_PERFMON |
 //! | samples | what each thread ran and waited in a second | nothing |
 //!
-//! A program in the kernel (BPF) would be one more [`Source`]: it would hand over the same events, or fewer
-//! of them, where it adds them up itself.
+//! A [`Source`] hands over events, which the accountant adds up. Programs in the kernel (BPF) add up
+//! themselves: [`Sums`].
 
 use std::fmt::Debug;
 use std::fs;
@@ -17,6 +18,7 @@ use punctual_linux::os::switches::{self, SwitchReader};
 use punctual_linux::os::tracepoints::{self, SchedReader, Tracepoints};
 
 use super::account::{Event, Left, Off};
+use super::sums::{self, Sums};
 
 /// What hands over events.
 pub(crate) trait Source: Debug {
@@ -30,6 +32,7 @@ pub(crate) trait Source: Debug {
 /// Which source it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    Bpf,
     Tracepoints,
     Switches,
     Samples,
@@ -38,6 +41,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Kind::Bpf => "bpf",
             Kind::Tracepoints => "tracepoints",
             Kind::Switches => "switches",
             Kind::Samples => "samples",
@@ -45,43 +49,88 @@ impl Kind {
     }
 }
 
+/// What tells.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    Events(Box<dyn Source>),
+    Sums(Box<Sums>),
+    /// Samples, which are no events.
+    Nothing,
+}
+
 /// The source that was opened.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) kind: Kind,
-    /// `None` for samples, which are no events.
-    pub(crate) source: Option<Box<dyn Source>>,
+    pub(crate) reader: Reader,
     /// Why it is no better one.
     pub(crate) reason: Option<String>,
+}
+
+impl Opened {
+    pub(crate) fn events(&mut self) -> Option<&mut (dyn Source + 'static)> {
+        if let Reader::Events(source) = &mut self.reader { Some(source.as_mut()) } else { None }
+    }
+
+    pub(crate) fn sums(&mut self) -> Option<&mut Sums> {
+        if let Reader::Sums(sums) = &mut self.reader { Some(sums) } else { None }
+    }
+
+    /// How often records were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        match &self.reader {
+            Reader::Events(source) => source.lost(),
+            Reader::Sums(sums) => sums.lost(),
+            Reader::Nothing => 0,
+        }
+    }
 }
 
 /// Opens the best source for these processors that the machine permits and that is no better than `best`.
 pub(crate) fn open(best: Kind, processors: &[usize]) -> Opened {
     let mut reasons = Vec::new();
-    if best == Kind::Tracepoints {
+    let opened = |kind, reader, reasons: &[String]| {
+        let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+        Opened { kind, reader, reason }
+    };
+    if best == Kind::Bpf {
+        match summed() {
+            Ok(sums) => return opened(best, Reader::Sums(Box::new(sums)), &reasons),
+            Err(error) => reasons.push(format!("no BPF: {error}")),
+        }
+    }
+    if matches!(best, Kind::Bpf | Kind::Tracepoints) {
         match Traced::open(processors) {
-            Ok(source) => return Opened { kind: best, source: Some(Box::new(source)), reason: None },
+            Ok(source) => {
+                return opened(Kind::Tracepoints, Reader::Events(Box::new(source)), &reasons);
+            }
             Err(error) => reasons.push(format!("no tracepoints: {error}")),
         }
     }
     if best != Kind::Samples {
         match Switched::open(processors) {
-            Ok(source) => {
-                let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
-                return Opened { kind: Kind::Switches, source: Some(Box::new(source)), reason };
-            }
+            Ok(source) => return opened(Kind::Switches, Reader::Events(Box::new(source)), &reasons),
             Err(error) => reasons.push(format!("no records of switches: {error}")),
         }
     }
-    let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
-    Opened { kind: Kind::Samples, source: None, reason }
+    opened(Kind::Samples, Reader::Nothing, &reasons)
 }
 
-/// Are the ids of threads here those of the kernel?
-fn has_kernels_ids() -> bool {
+/// Loads the programs that add up.
+fn summed() -> io::Result<Sums> {
+    known_ids()?;
+    let loaded = punctual_waits_bpf::Loaded::load(&sums::settings()).map_err(io::Error::other)?;
+    Ok(Sums::new(Box::new(loaded)))
+}
+
+/// An error unless the ids of threads here are those of the kernel.
+fn known_ids() -> io::Result<()> {
     // PROC_PID_INIT_INO in Linux `include/linux/proc_ns.h`.
     let namespace = fs::read_link("/proc/self/ns/pid");
-    namespace.is_ok_and(|name| name.as_os_str() == "pid:[4026531836]")
+    if namespace.is_ok_and(|name| name.as_os_str() == "pid:[4026531836]") {
+        return Ok(());
+    }
+    Err(io::Error::other("ids of threads differ from the kernel's in this PID namespace"))
 }
 
 /// Events of several processors, that are put in the order of time.
@@ -108,9 +157,7 @@ struct Traced {
 
 impl Traced {
     fn open(processors: &[usize]) -> io::Result<Traced> {
-        if !has_kernels_ids() {
-            return Err(io::Error::other("ids of threads differ from the kernel's in this PID namespace"));
-        }
+        known_ids()?;
         let tracepoints = Tracepoints::find()?;
         let open = |&processor: &usize| Ok((processor as u32, SchedReader::open(&tracepoints, processor)?));
         let readers = processors.iter().map(open).collect::<io::Result<_>>()?;
@@ -230,6 +277,7 @@ mod tests {
     #[test]
     fn samples_are_left_where_nothing_else_is_wanted() {
         let opened = open(Kind::Samples, &[0]);
-        assert_eq!((opened.kind, opened.source.is_none(), opened.reason), (Kind::Samples, true, None));
+        assert_eq!((opened.kind, opened.reason), (Kind::Samples, None));
+        assert!(matches!(opened.reader, Reader::Nothing));
     }
 }

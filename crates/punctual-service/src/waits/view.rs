@@ -14,7 +14,7 @@ use super::{Waits, now_ns};
 /// Where the service knows from what VMs wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceView {
-    /// `tracepoints`, `switches`, `samples`; `none` while there is no VM; `off`.
+    /// `bpf`, `tracepoints`, `switches`, `samples`; `none` while there is no VM; `off`.
     pub source: String,
     /// Why it is no better one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ impl Waits {
             let source = if self.wanted == WaitSource::Off { "off" } else { "none" };
             return SourceView { source: source.into(), ..SourceView::default() };
         };
-        let lost = opened.source.as_ref().map_or(0, |source| source.lost());
+        let lost = opened.lost();
         SourceView { source: opened.kind.name().into(), reason: opened.reason.clone(), lost }
     }
 

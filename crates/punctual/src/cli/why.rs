@@ -132,6 +132,7 @@ fn shown(why: &WhyView, now_us: u64) -> String {
 /// Where waits are known from, and why that is no better source.
 pub(super) fn known_from(source: &SourceView) -> String {
     let from = match source.source.as_str() {
+        "bpf" => "known from programs in the kernel (BPF)",
         "tracepoints" => "known from the kernel's tracepoints",
         "switches" => "known from the kernel's records of switches",
         "samples" => "known from samples of the kernel's counters: shares, not stories",

@@ -13,6 +13,7 @@ pub(crate) const WARN: &str = "warn";
 pub(crate) const STRICT: &str = "strict";
 
 /// Where the service knows from what VMs wait for.
+pub(crate) const BPF: &str = "bpf";
 pub(crate) const TRACEPOINTS: &str = "tracepoints";
 pub(crate) const SWITCHES: &str = "switches";
 pub(crate) const SAMPLES: &str = "samples";
@@ -38,11 +39,11 @@ pub(crate) static SERVICE: TableInfo = TableInfo {
         ),
         key(
             "waits",
-            Kind::Word(&[TRACEPOINTS, SWITCHES, SAMPLES, OFF]),
-            Some(TRACEPOINTS),
-            "Where the service knows from what VMs wait for: the kernel's tracepoints, its records of \
-             switches, or samples of its counters. What the machine refuses is replaced by the next one. \
-             `off`: nothing is read.",
+            Kind::Word(&[BPF, TRACEPOINTS, SWITCHES, SAMPLES, OFF]),
+            Some(BPF),
+            "Where the service knows from what VMs wait for: programs in the kernel that add up (BPF), the \
+             kernel's tracepoints, its records of switches, or samples of its counters. What the machine \
+             refuses is replaced by the next one. `off`: nothing is read.",
         ),
         key("machine", Kind::Table(&MACHINE), None, "The physical machine."),
         key("pool", Kind::Named(&POOL), None, "Processors scheduled together by one policy, for classes."),

@@ -4,6 +4,7 @@ use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
 use super::keys::{
     ENFORCE, MATCH, NEAR, OFF, REFUSED, REFUSED_OF_CLASS, Refused, SAMPLES, SERVICE, STRICT, SWITCHES,
+    TRACEPOINTS,
 };
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
@@ -127,10 +128,11 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
     let mode = if section.word("mode", errors) == Some(ENFORCE) { Mode::Enforce } else { Mode::Observe };
     let is_strict = section.word("admission", errors) == Some(STRICT);
     let waits = match section.word("waits", errors) {
+        Some(TRACEPOINTS) => WaitSource::Tracepoints,
         Some(SWITCHES) => WaitSource::Switches,
         Some(SAMPLES) => WaitSource::Samples,
         Some(OFF) => WaitSource::Off,
-        _ => WaitSource::Tracepoints,
+        _ => WaitSource::Bpf,
     };
     let machine = section.get("machine").and_then(|_| section.table("machine", errors));
     let own = machine.and_then(|machine| machine.count("processors", errors));
