@@ -10,6 +10,6 @@ PUNCTUAL_NO_SKIP=1 "$tests" --exact programs_in_the_kernel_name_what_a_vcpu_wait
 echo "== sums by cause in ms, of $seconds s, by both sources at once"
 python3 labs/live/waits.py "$program" "$vm" "$seconds" || failed=1
 
-echo "== cost"
-"$cost" 1000 off tracepoints bpf || failed=1
+echo "== cost, with 100 wake-ups a second of each VM"
+"$cost" 100 1,10,100 off tracepoints bpf || failed=1
 exit "$failed"

@@ -1,10 +1,11 @@
 //! What it costs to know what VMs wait for: the processor time of the service with 1, 10 and 100 VMs of four
 //! vCPUs for each source, and a round trip between two threads with and without it.
 //!
-//! `waits-cost [WAKE-UPS [SOURCE...]]`: wake-ups of each VM in a second, 1,000 by default; of all sources by
-//! default. The VMs are processes that look like QEMU's. A time is that of processors, so that others on the
-//! machine do not count. Programs in the kernel run in the time of those who switch; theirs is told apart, by
-//! the kernel's statistics (/proc/sys/kernel/bpf_stats_enabled), which add some of it.
+//! `waits-cost [WAKE-UPS [VMS [SOURCE...]]]`: wake-ups of each VM in a second, 1,000 by default; numbers of
+//! VMs, `1,10,100` by default; all sources by default. The VMs are processes that look like QEMU's. A time is
+//! that of processors, so that others on the machine do not count. Programs in the kernel run in the time of
+//! those who switch; theirs is counted apart by the kernel (/proc/sys/kernel/bpf_stats_enabled), which adds
+//! some of it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -35,12 +36,14 @@ fn main() {
         let options = Options { config: folder.join("etc"), run: folder.join("run"), state: None };
         Service::open(&options).expect("a service").run().expect("an end");
     } else {
-        let wakeups = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1000);
-        let sources: Vec<String> = std::env::args().skip(2).collect();
-        let all = SOURCES
-            .into_iter()
-            .filter(|one| sources.is_empty() || sources.iter().any(|source| source == one));
-        measure(wakeups, &all.collect::<Vec<_>>());
+        let args: Vec<String> = std::env::args().skip(1).collect();
+        let wakeups = args.first().and_then(|text| text.parse().ok()).unwrap_or(1000);
+        let counts = args.get(1).map_or("1,10,100", String::as_str).split(',');
+        let counts: Vec<usize> = counts.filter_map(|text| text.parse().ok()).collect();
+        let wanted = args.get(2..).unwrap_or_default();
+        let is_wanted = |source: &&str| wanted.is_empty() || wanted.iter().any(|one| one == source);
+        let sources: Vec<&str> = SOURCES.into_iter().filter(is_wanted).collect();
+        measure(wakeups, &counts, &sources);
     }
 }
 
@@ -108,13 +111,13 @@ fn count_programs(is_on: bool) {
     let _ = fs::write("/proc/sys/kernel/bpf_stats_enabled", if is_on { "1" } else { "0" });
 }
 
-fn measure(wakeups: u64, sources: &[&str]) {
+fn measure(wakeups: u64, counts: &[usize], sources: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     for directory in ["etc/host.d", "run"] {
         fs::create_dir_all(folder.path().join(directory)).expect("made");
     }
     println!("VMs  wake-ups/s  source       percent of a processor, and of programs in the kernel");
-    for count in [1usize, 10, 100] {
+    for &count in counts {
         // A sleep takes about 60 us more than it is told to.
         let every_us = (1_000_000 * VCPUS / wakeups).saturating_sub(60).max(1);
         let vms: Vec<Killed> =

@@ -11,7 +11,7 @@
 
 /* As in src/interface.rs. */
 #define STEPS_MAX 16
-#define QUEUE_MAX 64
+#define QUEUE_MAX 16
 #define BUCKETS 8
 #define UNSEEN (~0u)
 #define NAME_WORDS 2
@@ -163,7 +163,11 @@ static __always_inline void takes_steps(struct story *story, struct thread *thre
 	story->was_woken = thread->detail;
 	story->is_over = 0;
 	story->count = thread->count;
-	__builtin_memcpy(story->steps, thread->steps, sizeof(story->steps));
+	/* Most waits have a step or two. */
+	if (thread->count <= 2)
+		__builtin_memcpy(story->steps, thread->steps, 2 * sizeof(story->steps[0]));
+	else
+		__builtin_memcpy(story->steps, thread->steps, sizeof(story->steps));
 	thread->count = 0;
 }
 

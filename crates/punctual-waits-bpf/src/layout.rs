@@ -133,7 +133,7 @@ pub(crate) fn settings_bytes(settings: &Settings) -> Vec<u8> {
 pub(crate) const SIZES: [(&str, usize); 11] = [
     ("threads", THREAD),
     ("marks", 8 + 4 + 4 + 8),
-    ("processors", 4 * 4 + 64 * 8),
+    ("processors", 4 * 4 + 16 * 8),
     ("ran", 8),
     ("rooms", 16 + STORY + STEPS_MAX * STEP),
     ("watched", 4),

@@ -14,8 +14,9 @@ use super::latency::{BOUNDS_NS, Latency};
 
 /// A wait of this length is told one by one, in ns.
 const TOLD_FROM_NS: u64 = 1_000_000;
-/// So many parts of waits are told in a second at most.
-const TOLD_MAX: u64 = 2_000;
+/// So many parts of waits are told in a second at most: where more waits are long, a story costs more than it
+/// says.
+const TOLD_MAX: u64 = 250;
 
 /// How the kernel is to add up.
 pub(crate) fn settings() -> bpf::Settings {
