@@ -71,8 +71,9 @@ impl Debug for Loaded {
     }
 }
 
-/// So many sums are read by a system call.
-const BATCH: u32 = 1024;
+/// All sums are read by one system call: a full bucket ends a batch early, which the iterator takes for the
+/// end.
+const BATCH: u32 = 32 * 1024;
 /// What the loader said.
 static SAID: Mutex<String> = Mutex::new(String::new());
 /// Bytes of it at most.
