@@ -21,14 +21,12 @@
 #   waits-bpf [SECONDS]  what VMs wait for, by programs in the kernel, in the machine of the lab `kernel`:
 #             causes that are injected, sums beside those by tracepoints on the same VMs (10 s), and the cost
 #             of both. Fails if less than 95 % is named rightly, or if the sums differ. SUITE=bookworm does it
-#             under Linux 6.1, the oldest that takes the programs
+#             under Linux 6.1
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it
 #
-# The first two need root, and a machine on which nothing else runs. Threads that spin stay on
-# All but the last three need root, and a machine on which nothing else runs. Threads that spin stay on
-# processor 1.
+# The first two need root, and a machine on which nothing else runs. Threads that spin stay on processor 1.
 # environment: PUNCTUAL (the program; by default it is built)
 # shellcheck source=labs/lib.sh
 . "$(dirname "$0")/../lib.sh"
