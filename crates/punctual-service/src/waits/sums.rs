@@ -32,8 +32,30 @@ struct Known {
     mark: Mark,
     /// The wait of the mark before, and up to when it was counted.
     before: (u32, u64),
-    /// The wait of which the book has the begin and not the end: its number, and since when it goes on.
-    shown: Option<(u32, u64)>,
+    /// What this look counts itself of the wait that goes on.
+    looked: Option<Looked>,
+    /// Waits of which the book has the begin and not the end: the one that goes on, and at a look the one
+    /// before, which may be over since.
+    shown: Vec<Shown>,
+}
+
+/// A part of a wait that a look counts itself. What came before it can be in a story that was told since the
+/// look before, and what comes after it in one that is told during the look.
+#[derive(Clone, Copy, Debug)]
+struct Looked {
+    wait: u32,
+    from_ns: u64,
+    until_ns: u64,
+    /// Up to when the wait was counted before.
+    counted_ns: u64,
+}
+
+/// A wait whose begin the book has.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    wait: u32,
+    began_ns: u64,
+    is_off: bool,
 }
 
 /// A thread at the time of a look.
@@ -103,6 +125,16 @@ impl Known {
         all.into_iter().find(|(known, _)| *known == wait).map_or(0, |(_, until_ns)| until_ns)
     }
 
+    /// The parts of a story's step that are not counted yet: from when, until when.
+    fn uncounted(&self, wait: u32, (from_ns, until_ns): (u64, u64)) -> [(u64, u64); 2] {
+        match self.looked.filter(|looked| looked.wait == wait) {
+            Some(Looked { from_ns: begin_ns, until_ns: end_ns, counted_ns, .. }) => {
+                [(from_ns.max(counted_ns), until_ns.min(begin_ns)), (from_ns.max(end_ns), until_ns)]
+            }
+            None => [(from_ns.max(self.counted_ns(wait)), until_ns), (0, 0)],
+        }
+    }
+
     /// Marks what the thread does: it is counted up to then.
     fn mark(&mut self, wait: u32, until_ns: u64) -> Mark {
         if self.mark.wait != wait {
@@ -155,9 +187,8 @@ impl Teller {
         }
     }
 
-    /// A step, as far as it is not before `counted_ns`.
-    fn step(&mut self, thread: u32, wait: u32, step: &Step, counted_ns: u64) {
-        let (from_ns, until_ns) = (step.from_ns.max(counted_ns), step.until_ns);
+    /// A part of a step.
+    fn step(&mut self, thread: u32, wait: u32, step: &Step, (from_ns, until_ns): (u64, u64)) {
         if from_ns >= until_ns {
             return;
         }
@@ -258,6 +289,7 @@ impl Sums {
         taken: &mut Taken,
     ) -> io::Result<()> {
         let Some(known) = self.known.get_mut(&id) else { return Ok(()) };
+        known.looked = None;
         taken.seen.push(Seen {
             thread: id,
             processor: thread.processor,
@@ -272,24 +304,30 @@ impl Sums {
         }
         let is_long = now_ns.saturating_sub(thread.began_ns) >= TOLD_FROM_NS;
         let counted_ns = known.counted_ns(thread.wait);
-        let goes_on = match thread.state {
+        let goes_on_from_ns = match thread.state {
             State::Off(how) if how != bpf::Off::Asleep && is_long => {
                 let span = (thread.began_ns.max(counted_ns), now_ns);
                 teller.off(id, thread.wait, thread.processor, span, kept(how));
-                true
+                Some(thread.began_ns)
             }
             State::Ready { .. } if is_long => {
                 let occupant = self.tally.occupant(thread.processor)?.filter(|other| *other != id);
                 let (processor, from_ns) = (thread.processor, thread.since_ns);
                 let last = Step { from_ns, until_ns: now_ns, occupant, name: [0; 16], processor };
-                let steps = thread.steps.iter().chain([&last]);
-                steps.for_each(|step| teller.step(id, thread.wait, step, counted_ns));
-                true
+                for step in thread.steps.iter().chain([&last]) {
+                    let span = (step.from_ns.max(counted_ns), step.until_ns);
+                    teller.step(id, thread.wait, step, span);
+                }
+                Some(thread.steps.first().unwrap_or(&last).from_ns)
             }
-            _ => false,
+            _ => None,
         };
-        if goes_on && counted_ns < now_ns {
-            known.shown = Some((thread.wait, thread.began_ns));
+        if let Some(from_ns) = goes_on_from_ns.filter(|_| counted_ns < now_ns) {
+            let (wait, from_ns) = (thread.wait, from_ns.max(counted_ns));
+            known.looked = Some(Looked { wait, from_ns, until_ns: now_ns, counted_ns });
+            known.shown.retain(|shown| shown.wait != thread.wait);
+            let is_off = matches!(thread.state, State::Off(_));
+            known.shown.push(Shown { wait: thread.wait, began_ns: thread.began_ns, is_off });
             self.tally.mark(id, known.mark(thread.wait, now_ns))?;
         }
         known.last = thread;
@@ -301,16 +339,19 @@ impl Sums {
         let Some(known) = self.known.get_mut(&thread) else { return };
         let counted_ns = known.counted_ns(wait);
         if let Some(off) = story.off {
-            let span = (began_ns.max(counted_ns), until_ns);
-            teller.off(thread, wait, known.last.processor, span, kept(off));
+            for span in known.uncounted(wait, (began_ns, until_ns)) {
+                teller.off(thread, wait, known.last.processor, span, kept(off));
+            }
         }
-        story.steps.iter().for_each(|step| teller.step(thread, wait, step, counted_ns));
+        for step in &story.steps {
+            for span in known.uncounted(wait, (step.from_ns, step.until_ns)) {
+                teller.step(thread, wait, step, span);
+            }
+        }
         if !story.is_over {
             return;
         }
-        if known.shown.is_some_and(|(shown, _)| shown == wait) {
-            known.shown = None;
-        }
+        known.shown.retain(|shown| shown.wait != wait);
         let (was_woken, was_off) = (story.was_woken, story.off.is_some());
         let until_ns = until_ns.max(counted_ns);
         let from_ns = began_ns;
@@ -321,24 +362,26 @@ impl Sums {
         );
     }
 
-    /// Waits whose end was not told, for want of room, end where they were looked at last.
+    /// Waits whose end was not told, for want of room or because they ended at the look, end where they were
+    /// looked at last.
     fn end_shown(&mut self, teller: &mut Teller) {
         for (thread, known) in &mut self.known {
-            let Some((wait, from_ns)) = known.shown.filter(|(wait, _)| *wait != known.last.wait) else {
-                continue;
-            };
-            let until_ns = known.counted_ns(wait).max(from_ns);
-            known.shown = None;
-            let ended = Ended {
-                thread: *thread,
-                wait: 0,
-                from_ns,
-                until_ns,
-                was_woken: false,
-                was_off: false,
-                after: None,
-            };
-            teller.end(*thread, wait, ended);
+            let (open, over): (Vec<Shown>, Vec<Shown>) =
+                std::mem::take(&mut known.shown).into_iter().partition(|shown| shown.wait == known.last.wait);
+            known.shown = open;
+            for Shown { wait, began_ns, is_off } in over {
+                let until_ns = known.counted_ns(wait).max(began_ns);
+                let ended = Ended {
+                    thread: *thread,
+                    wait: 0,
+                    from_ns: began_ns,
+                    until_ns,
+                    was_woken: false,
+                    was_off: is_off,
+                    after: None,
+                };
+                teller.end(*thread, wait, ended);
+            }
         }
     }
 }
