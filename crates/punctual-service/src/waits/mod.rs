@@ -93,6 +93,8 @@ pub(crate) struct Waits {
     rate: Rate,
     /// Are events not read for a while, because they are too many?
     is_resting: bool,
+    /// Why that is.
+    too_many: String,
     accountant: Accountant,
     book: Book,
     limits: Limits,
@@ -126,6 +128,7 @@ impl Waits {
             opened: None,
             rate: Rate::default(),
             is_resting: false,
+            too_many: String::new(),
             accountant: Accountant::default(),
             book: Book::default(),
             limits: Limits::new(proc),
@@ -213,6 +216,11 @@ impl Waits {
         self.vms = vms;
     }
 
+    /// The source while events are too many.
+    fn resting(&self) -> Opened {
+        Opened { kind: Kind::Samples, reader: Reader::Nothing, reason: Some(self.too_many.clone()) }
+    }
+
     fn open_or_close(&mut self) {
         let best = match self.wanted {
             WaitSource::Bpf => Some(Kind::Bpf),
@@ -229,7 +237,7 @@ impl Waits {
             Some(best) if self.opened.is_none() => {
                 let may_read = !is_resting || best == Kind::Samples;
                 self.opened =
-                    Some(if may_read { source::open(best, &preflight::online()) } else { resting() });
+                    Some(if may_read { source::open(best, &preflight::online()) } else { self.resting() });
             }
             None if self.opened.is_some() => self.close(),
             _ => {}
@@ -241,7 +249,7 @@ impl Waits {
         let until_ns = now_ns().saturating_sub(GRACE_NS);
         if let Some(source) = self.opened.as_mut().and_then(Opened::events) {
             source.drain(until_ns, &mut |event: Event| {
-                self.rate.count();
+                self.rate.count(1);
                 self.accountant.take(event);
             });
             self.read_ns = until_ns;
@@ -305,14 +313,24 @@ impl Waits {
             self.sample_counters(&counters(registry), now_ns, now_ns.saturating_sub(since_ns));
         } else {
             self.catch_up(registry);
-            if self.rate.sample(now_ns) {
-                self.open_or_close();
-            }
+            self.rest_if_too_many(kind, now_ns);
         }
         if self.samples.is_multiple_of(NAMES_EVERY) {
             self.names.forget();
         }
         self.sampled_ns = now_ns;
+    }
+
+    /// Takes samples for a while where too much happens.
+    fn rest_if_too_many(&mut self, kind: Kind, now_ns: u64) {
+        let (max, what) = match kind {
+            Kind::Bpf => (rate::WAKEUPS_MAX * self.processors.len() as u64, "wake-ups"),
+            Kind::Tracepoints | Kind::Switches | Kind::Samples => (rate::EVENTS_MAX, "events"),
+        };
+        if self.rate.sample(now_ns, max) {
+            self.too_many = format!("more than {max} {what} a second cost too much; again in 10 minutes");
+            self.open_or_close();
+        }
     }
 
     /// Accounts for the time up to now, if events or sums say what happened.
@@ -362,6 +380,7 @@ impl Waits {
         self.tell_parked(&mut taken);
         let Taken { seen, sums, told } = taken;
         for one in seen {
+            self.rate.count(one.latency.count());
             self.accountant.adopt(one.thread, one.processor, &one.had_ns);
             self.book.add_latency(one.thread, &one.latency);
         }
@@ -569,12 +588,6 @@ impl Waits {
     }
 }
 
-/// The source while events are too many.
-fn resting() -> Opened {
-    let reason = format!("more than {} events a second cost too much; again in 10 minutes", rate::EVENTS_MAX);
-    Opened { kind: Kind::Samples, reader: Reader::Nothing, reason: Some(reason) }
-}
-
 /// The kernel's account of each thread, as of the last sample.
 fn counters(registry: &Registry) -> HashMap<u32, SchedStat> {
     let all = registry.actors().flat_map(|actor| actor.threads.list());
@@ -631,9 +644,7 @@ mod tests {
         let mut waits = reading(1_000);
         for _ in 0..8 {
             waits.drain();
-            if waits.rate.sample(now_ns()) {
-                waits.open_or_close();
-            }
+            waits.rest_if_too_many(Kind::Tracepoints, now_ns());
         }
         let opened = waits.opened.as_ref().expect("a source");
         assert_eq!((opened.kind, waits.is_reading()), (Kind::Samples, false));
@@ -641,5 +652,23 @@ mod tests {
         // With another choice in the configuration events are read again.
         waits.set_source(WaitSource::Switches);
         assert!(!waits.rate.rests(now_ns()));
+    }
+
+    #[test]
+    fn programs_in_the_kernel_may_see_so_many_wakeups_for_each_processor() {
+        let second_ns = 1_000_000_000;
+        for (wakeups, is_resting) in [(20_000, false), (20_001, true)] {
+            let mut waits = reading(0);
+            waits.wanted = WaitSource::Bpf;
+            waits.processors = vec![0, 1];
+            for second in 0..4 {
+                // What a look of the first second counts is of longer.
+                waits.rate.count(if second == 0 { 0 } else { wakeups });
+                waits.rest_if_too_many(Kind::Bpf, now_ns() + second * second_ns);
+            }
+            let reason = waits.opened.as_ref().and_then(|opened| opened.reason.clone());
+            let expected = "more than 20000 wake-ups a second cost too much; again in 10 minutes";
+            assert_eq!(reason.as_deref(), is_resting.then_some(expected));
+        }
     }
 }

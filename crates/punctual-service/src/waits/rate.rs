@@ -1,8 +1,12 @@
-//! Events cost the service about 1 us each (`measurements/2026-11-27-waits-cost`). Where threads switch too
-//! often, it reads none for a while.
+//! Events cost the service about 1 us each (`measurements/2026-11-27-waits-cost`), and a wake-up costs those
+//! that it concerns about 3.4 us where programs in the kernel add up (`measurements/2026-11-28-waits-bpf`).
+//! Where threads switch too often, nothing is read for a while.
 
 /// More events than this in a second are too many: two percent of a processor.
 pub(super) const EVENTS_MAX: u64 = 20_000;
+/// More wake-ups than this in a second for each processor of the host are too many for programs in the
+/// kernel: 3.4 percent of it.
+pub(super) const WAKEUPS_MAX: u64 = 10_000;
 /// So many samples in a row with too many events end the reading.
 const SAMPLES: u32 = 3;
 /// So long no events are read then.
@@ -20,15 +24,16 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    pub(super) fn count(&mut self) {
-        self.events += 1;
+    pub(super) fn count(&mut self, events: u64) {
+        self.events += events;
     }
 
-    /// A sample at `now_ns`. Returns whether events must not be read any more.
-    pub(super) fn sample(&mut self, now_ns: u64) -> bool {
+    /// A sample at `now_ns`; more than `max` events in a second are too many. Returns whether they must not
+    /// be read any more.
+    pub(super) fn sample(&mut self, now_ns: u64, max: u64) -> bool {
         let interval_ns = now_ns.saturating_sub(std::mem::replace(&mut self.sampled_ns, now_ns));
         let events = u128::from(std::mem::take(&mut self.events));
-        let is_busy = events * 1_000_000_000 > u128::from(EVENTS_MAX) * u128::from(interval_ns);
+        let is_busy = events * 1_000_000_000 > u128::from(max) * u128::from(interval_ns);
         self.busy = if is_busy { self.busy + 1 } else { 0 };
         if self.busy < SAMPLES {
             return false;
@@ -57,10 +62,10 @@ mod tests {
 
     /// Seconds with so many events each, from second 1 on. Returns in which reading ended.
     fn ends_in(rate: &mut Rate, seconds: &[u64]) -> Option<usize> {
-        rate.sample(SECOND_NS);
+        rate.sample(SECOND_NS, EVENTS_MAX);
         (0..seconds.len()).find(|&at| {
-            (0..seconds[at]).for_each(|_| rate.count());
-            rate.sample(SECOND_NS * (at as u64 + 2))
+            rate.count(seconds[at]);
+            rate.sample(SECOND_NS * (at as u64 + 2), EVENTS_MAX)
         })
     }
 
