@@ -292,7 +292,7 @@ pub enum PacketReason {
     #[error(
         "packets of equal or higher priority may overload {domain}: they need up to {} of its time each \
          second",
-        whole_us(.per_second)
+        of_a_second(.per_second)
     )]
     UrgentOverload {
         domain: String,
@@ -301,7 +301,7 @@ pub enum PacketReason {
     },
     #[error(
         "the packets of all flows together may overload {domain}: they need up to {} of its time each second",
-        whole_us(.per_second)
+        of_a_second(.per_second)
     )]
     Overload {
         domain: String,
@@ -314,7 +314,7 @@ pub enum PacketReason {
     LargeBatch,
     #[error("traffic without a bound shares the link")]
     LinkShared,
-    #[error("the link may be overloaded: frames need up to {} on it each second", whole_us(.per_second))]
+    #[error("the link may be overloaded: frames need up to {} on it each second", of_a_second(.per_second))]
     LinkOverload {
         /// In the long run.
         per_second: Duration,
@@ -365,6 +365,11 @@ pub enum ChainReason {
     /// A bound beyond the deadline: chains are never refuted.
     #[error("the bound of {} exceeds the deadline by {}", whole_us(.bound), whole_us(&(*bound - *deadline)))]
     BeyondDeadline { bound: Duration, deadline: Duration },
+}
+
+/// A part of each second, or several, rounded up to whole milliseconds.
+fn of_a_second(time: &Duration) -> Duration {
+    Duration::from_ms(time.as_ns().div_ceil(1_000_000))
 }
 
 /// Rounded up to whole microseconds.

@@ -92,7 +92,7 @@ impl<'t> Section<'t> {
     }
 
     /// The path of a key that stands in a table of this section: a vCPU's number, an option of the policy, a
-    /// domain or pool.
+    /// domain or pool; or beside this section: a flow.
     fn elsewhere(self, key: &str) -> Option<String> {
         let has = |name: &str| self.info.names().any(|known| known == name);
         if has("vcpu") && !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -104,6 +104,10 @@ impl<'t> Section<'t> {
         };
         if let Some(collection) = ["domain", "pool"].into_iter().find(has_named) {
             return Some(format!("{collection}.{key}"));
+        }
+        // They name their network, so that they can be read without it.
+        if self.info.title.starts_with("[network.NAME]") && matches!(key, "flow" | "chain") {
+            return Some(format!("[{key}.NAME]"));
         }
         let Value::Text(policy) = &self.table.get("policy").filter(|_| has("policy"))?.node.value else {
             return None;

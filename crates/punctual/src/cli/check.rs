@@ -270,8 +270,32 @@ fn once_each<'n>(all: impl IntoIterator<Item = (String, &'n str)>) -> String {
     }
     reasons
         .iter()
-        .map(|(reason, names)| wrapped("  ", "    ", &format!("{}: {reason}", names.join(", "))))
+        .map(|(reason, names)| wrapped("  ", "    ", &format!("{}: {reason}", ranges(names).join(", "))))
         .collect()
+}
+
+/// The names, with `sv-1 to sv-64` for three or more in a row that differ in their numbers alone: `copies`.
+fn ranges(names: &[&str]) -> Vec<String> {
+    let numbered = |name: &str| {
+        let (stem, number) = name.rsplit_once('-')?;
+        Some((stem.to_owned(), number.parse::<u32>().ok()?))
+    };
+    let follows = |pair: &[&str]| match (numbered(pair[0]), numbered(pair[1])) {
+        (Some(first), Some(second)) => (first.0, first.1.checked_add(1)) == (second.0, Some(second.1)),
+        _ => false,
+    };
+    let mut shown = Vec::new();
+    let mut rest = names;
+    while let [first, ..] = rest {
+        let length = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
+        let (row, others) = rest.split_at(length);
+        match row {
+            [.., last] if length > 2 => shown.push(format!("{first} to {last}")),
+            _ => shown.extend(row.iter().map(|name| (*name).to_owned())),
+        }
+        rest = others;
+    }
+    shown
 }
 
 fn budgets(guarantees: &Guarantees, colour: bool) -> String {
