@@ -702,7 +702,12 @@ fn starts_and_stops_leave_nothing() {
     let host = &others["host"];
     assert!(host["actors_released"].as_u64().is_some_and(|released| released >= starts as u64));
     assert!(!others["actors"].to_string().contains("punctual-relay-s"), "{others}");
-    assert!(descriptors() <= before + 3, "{} descriptors, {before} before", descriptors());
+    // What counts waits is closed at the next look, once there is no VM.
+    let is_left = |_: &u32| {
+        std::thread::sleep(Duration::from_millis(100));
+        descriptors() > before + 3
+    };
+    assert!((0..50).filter(is_left).count() < 50, "{} descriptors, {before} before", descriptors());
     service.end();
 }
 
