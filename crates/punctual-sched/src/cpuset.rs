@@ -2,7 +2,7 @@
 //!
 //! Not a crate: up to 64 processors need no memory of their own here, and a policy has no dependencies.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
 
 /// A processor of the pool that one policy instance schedules: `0..cpus`, not the machine's numbering.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,13 +23,13 @@ pub struct CpuSet {
     /// Processors 0 to 63.
     low: u64,
     /// The others, 64 a word.
-    high: Vec<u64>,
+    high: Box<[u64]>,
 }
 
 impl CpuSet {
     /// An empty set that can hold processors `0..cpus`.
     pub fn new(cpus: usize) -> Self {
-        CpuSet { low: 0, high: alloc::vec![0; cpus.div_ceil(64).saturating_sub(1)] }
+        CpuSet { low: 0, high: alloc::vec![0; cpus.div_ceil(64).saturating_sub(1)].into() }
     }
 
     /// The set of all processors `0..cpus`.
@@ -183,6 +183,8 @@ impl CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,6 @@
 //! What a policy says about itself: its name, parameters and options, and the facts that others ask for.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::borrow::Borrow;
 
 use crate::background::Background;
@@ -127,7 +126,8 @@ impl core::fmt::Display for OptionValue {
 /// The options given to a policy instance: name and value, each name at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    given: Vec<(&'static str, OptionValue)>,
+    /// Every domain has some, for its guest, and they hardly ever change.
+    given: Box<[(&'static str, OptionValue)]>,
 }
 
 impl Options {
@@ -140,7 +140,10 @@ impl Options {
     pub fn set(&mut self, name: &'static str, value: OptionValue) {
         match self.given.iter_mut().find(|(n, _)| *n == name) {
             Some(slot) => slot.1 = value,
-            None => self.given.push((name, value)),
+            None => {
+                let given = core::mem::take(&mut self.given).into_iter();
+                self.given = given.chain([(name, value)]).collect();
+            }
         }
     }
 

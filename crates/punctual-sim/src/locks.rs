@@ -15,10 +15,11 @@ pub(crate) type SharerIx = usize;
 pub(crate) type ResourceIx = usize;
 
 /// The locks of all guests.
+#[derive(Default)]
 pub(crate) struct Locks {
     pub(crate) resources: Vec<Resource>,
     pub(crate) sharers: Vec<Sharer>,
-    /// By task: its place among the sharers.
+    /// By task: its place among the sharers. Empty if there are none.
     pub(crate) of_task: Vec<Option<SharerIx>>,
     /// Tasks that have had to wait so far.
     pub(crate) waits: u64,
@@ -62,12 +63,10 @@ impl Sharer {
 
 impl Locks {
     pub(crate) fn new(host: &Host) -> Locks {
-        let mut locks = Locks {
-            resources: Vec::new(),
-            sharers: Vec::new(),
-            of_task: vec![None; host.tasks.len()],
-            waits: 0,
-        };
+        let mut locks = Locks::default();
+        if host.tasks.iter().any(|task| !task.sections.is_empty()) {
+            locks.of_task = vec![None; host.tasks.len()];
+        }
         for (ix, domain) in host.domains.iter().enumerate() {
             if let Some(order) = guest_order(domain.guest.info) {
                 locks.add_domain(host, DomainIx(ix), order);
@@ -109,7 +108,7 @@ impl Locks {
     /// Has the task critical sections?
     #[inline]
     pub(crate) fn sharer(&self, task: TaskIx) -> Option<SharerIx> {
-        self.of_task[task.0]
+        self.of_task.get(task.0).copied().flatten()
     }
 
     /// How urgent the task is by what it holds, beside how urgent it is itself.

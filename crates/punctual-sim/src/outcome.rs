@@ -10,6 +10,7 @@ use punctual_sched::Instant;
 
 use crate::arrivals::Job;
 use crate::index::{ProcessorIx, UnitIx};
+use crate::locks::Locks;
 use crate::machine::{BudgetCounts, Machine, Proc, Sched, TaskState};
 use crate::min_tree::MinTree;
 use crate::observe::{Event, Observer};
@@ -87,6 +88,8 @@ impl<O: Observer> Machine<'_, O> {
         self.procs = Vec::new();
         self.releases = MinTree::new(0);
         self.timers = MinTree::new(0);
+        self.proc_events = MinTree::new(0);
+        self.locks = Locks::default();
         results.networks(self.network_results(), self.flow_results(), self.chain_results());
         results.tasks(self.task_totals());
         results.vcpus(self.vcpu_totals(budgets));
