@@ -444,11 +444,11 @@ impl Scene {
     }
 }
 
-#[test]
-fn programs_in_the_kernel_name_what_a_vcpu_waited_for() {
+/// A source that knows of each switch and wake-up names each cause that is injected.
+fn names_all_causes(source: &str) {
     let Some(_turn) = needs() else { return };
     undisturbed(|| {
-        let Some(mut scene) = Scene::start("bpf") else { return Ok(()) };
+        let Some(mut scene) = Scene::start(source) else { return Ok(()) };
         scene.check_events()?;
         scene.check_wake_ups()?;
         println!("{}", scene.service.why("victim")["source"]);
@@ -457,15 +457,13 @@ fn programs_in_the_kernel_name_what_a_vcpu_waited_for() {
 }
 
 #[test]
+fn programs_in_the_kernel_name_what_a_vcpu_waited_for() {
+    names_all_causes("bpf");
+}
+
+#[test]
 fn tracepoints_name_what_a_vcpu_waited_for() {
-    let Some(_turn) = needs() else { return };
-    undisturbed(|| {
-        let Some(mut scene) = Scene::start("tracepoints") else { return Ok(()) };
-        scene.check_events()?;
-        scene.check_wake_ups()?;
-        println!("{}", scene.service.why("victim")["source"]);
-        Ok(())
-    });
+    names_all_causes("tracepoints");
 }
 
 #[test]

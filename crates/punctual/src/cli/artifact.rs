@@ -42,7 +42,7 @@ struct NewArgs {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// The title of the paper.
-    #[arg(long, value_name = "TEXT", default_value = "TODO: title of the paper")]
+    #[arg(long, value_name = "TEXT", default_value = "title of the paper")]
     title: String,
 }
 
