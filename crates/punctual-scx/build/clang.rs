@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o`, for `cfg(has_object)`. Without clang the crate is built without
 /// it, with a warning that says what is missing then.
-pub fn compile(name: &str, missing: &str) {
+pub(crate) fn compile(name: &str, missing: &str) {
     println!("cargo::rustc-check-cfg=cfg(has_object)");
     println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed=CLANG");
