@@ -233,6 +233,7 @@ mod tests {
         let second = open_file(&path).expect("there");
         assert!(!lock_within(&second, Duration::from_millis(30)).expect("asked"));
         drop(first);
-        assert!(lock_within(&second, Duration::ZERO).expect("free again"));
+        // A program that another test starts has a copy of the first until its exec closes it.
+        assert!(lock_within(&second, Duration::from_secs(10)).expect("free again"));
     }
 }
