@@ -146,6 +146,9 @@ pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, E
     if options.runs("fig10") {
         outcomes.push(rtca::fig10(options, &paper, progress)?);
     }
+    if options.runs("xen") {
+        outcomes.push(rtca::in_xen::run()?);
+    }
     if options.runs("limitations") {
         outcomes.push(rtca::limitations::run(progress)?);
     }

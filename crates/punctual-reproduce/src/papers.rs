@@ -164,6 +164,18 @@ pub struct MeasuredLatency {
     pub max_us: f64,
 }
 
+/// Round trips through domain 0 of a real Xen, in us, at the four levels of interference.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each field is the quantile of its name")]
+pub struct MeasuredRoundTrips {
+    pub median_us: [f64; 4],
+    pub p75_us: [f64; 4],
+    pub p95_us: [f64; 4],
+    pub p99_us: [f64; 4],
+    pub max_us: [f64; 4],
+}
+
 /// One output of cyclictest: latencies by thread.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -342,6 +354,16 @@ pub fn rt_stack() -> (RtStack, Vec<Claim>) {
 pub fn nautilus_measured() -> BTreeMap<String, MeasuredLatency> {
     let measured = toml::from_str(include_str!("../../../papers/nautilus/measured.toml"));
     measured.expect("papers/nautilus/measured.toml")
+}
+
+/// Round trips of RTCA's urgent pair in a real Xen, by scheduler and kernel
+/// (`measurements/2026-11-28-rtca-xen`).
+///
+/// # Panics
+/// Never: a test reads the file.
+pub fn rtca_measured() -> BTreeMap<String, BTreeMap<String, MeasuredRoundTrips>> {
+    let measured = toml::from_str(include_str!("../../../papers/rtca/measured.toml"));
+    measured.expect("papers/rtca/measured.toml")
 }
 
 /// The data of the Nautilus paper and its claims.

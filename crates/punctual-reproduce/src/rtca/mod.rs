@@ -1,6 +1,7 @@
 //! RTCA: round trips, throughput and end-to-end tasks between domains, as shipped and with priorities in
 //! domain 0.
 
+pub(crate) mod in_xen;
 pub(crate) mod limitations;
 pub(crate) mod readings;
 

@@ -39,8 +39,9 @@ pub(super) struct Args {
     #[arg(value_name = "PAPER")]
     paper: Paper,
     /// Only these experiments (rt-xen: fig5, table1, table2, table4, fig6, readings; rtca: fig3, fig6,
-    /// table1, fig8, fig10, limitations, readings; vmm-io: fig2, test1 to test8, windows, readings; nautilus:
-    /// cyclictest, ping; rt-stack: table6-3 to table6-6, cache, readings, fig3-14, fig6-12 to fig6-16).
+    /// table1, fig8, fig10, xen, limitations, readings; vmm-io: fig2, test1 to test8, windows, readings;
+    /// nautilus: cyclictest, ping; rt-stack: table6-3 to table6-6, cache, readings, fig3-14, fig6-12 to
+    /// fig6-16).
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     only: Vec<String>,
     /// Shorter runs, fewer loads, two task sets.
