@@ -153,7 +153,7 @@ contents() {
     put 644 packaging/systemd/sysusers.conf usr/lib/sysusers.d/punctual.conf
     put 644 packaging/systemd/tmpfiles.conf usr/lib/tmpfiles.d/punctual.conf
     for file in punctuald.service punctual-enforce.service punctual-enforce.socket \
-        punctual-certify.service punctual-certify.timer; do
+        punctual-certify.service punctual-certify.timer punctual-metrics.service punctual-web.service; do
         put 644 packaging/$file usr/lib/systemd/system/$file
     done
     put 644 packaging/tuned/tuned.conf usr/lib/tuned/punctual-host/tuned.conf

@@ -198,6 +198,19 @@ systemctl stop punctual-enforce.service
 ! as reader punctual serve --reload 2>reload.log || fail "a member of the group may reload"
 step "users: $(cat stranger.log); reader: $(cat reload.log)"
 
+# Prints a page as Python writes bytes.
+get() { python3 -c 'import sys, urllib.request as web; print(web.urlopen(sys.argv[1]).read())' "$1"; }
+up() { [[ "$(get http://127.0.0.1:9931/metrics 2>/dev/null)" == *'\npunctual_up 1\n'* ]]; }
+page() { [[ "$(get http://127.0.0.1:9932/data.json 2>/dev/null)" == *'"is_connected":true'* ]]; }
+systemctl enable --quiet --now punctual-metrics punctual-web
+until_so 10 up
+until_so 10 page
+for unit in punctual-metrics punctual-web; do
+    step "$unit runs as $(ps -o user= "$(systemctl show --property MainPID --value $unit)" | xargs):" \
+        "$(systemd-analyze security --no-pager $unit.service | tail -1 | xargs)"
+done
+systemctl disable --quiet --now punctual-metrics punctual-web
+
 state held
 python3 - $KILLS <<'EOF'
 import json, os, signal, subprocess, sys, time

@@ -748,6 +748,8 @@ fn the_units_are_valid() {
         "punctual-enforce.socket",
         "punctual-certify.service",
         "punctual-certify.timer",
+        "punctual-metrics.service",
+        "punctual-web.service",
     ];
     // The program that the units name may not be installed.
     let folder = tempfile::tempdir().expect("a folder");
