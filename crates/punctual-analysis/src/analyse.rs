@@ -56,15 +56,10 @@ fn with_networks(inputs: Inputs<'_>) -> Answers {
 
 /// The answers about pools.
 fn without_networks(inputs: Inputs<'_>, findings: Findings) -> Answers {
+    let warnings = warnings::of_host(inputs, &findings.tasks);
     let vcpus = findings.budgets.into_iter().filter_map(|(unit, budget)| match unit {
         UnitIx::Vcpu(vcpu) => Some((vcpu, VcpuAnswer { period: budget.period, answer: budget.answer })),
         UnitIx::Task(_) => None,
     });
-    Answers {
-        tasks: findings.tasks,
-        vcpus: vcpus.collect(),
-        flows: Vec::new(),
-        chains: Vec::new(),
-        warnings: warnings::of_host(inputs),
-    }
+    Answers { tasks: findings.tasks, vcpus: vcpus.collect(), flows: Vec::new(), chains: Vec::new(), warnings }
 }

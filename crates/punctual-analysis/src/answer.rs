@@ -199,6 +199,8 @@ pub enum Test {
     BestEffort,
     /// Response times in a fixed-priority server.
     DavisBurns,
+    /// Response times in a deferrable server whose tasks cannot use up its budget.
+    LightLoad,
     FixedPriorityInSupply,
     EdfInSupply,
     ResponseTimes,
@@ -225,6 +227,7 @@ impl fmt::Display for Test {
             Test::Policy(name) => name,
             Test::BestEffort => "best effort",
             Test::DavisBurns => "Davis & Burns",
+            Test::LightLoad => "budget never used up",
             Test::FixedPriorityInSupply => "fixed priority in supply",
             Test::EdfInSupply => "EDF in supply",
             Test::ResponseTimes => "response times",

@@ -108,6 +108,18 @@ impl Findings {
         self
     }
 
+    /// These, with the shorter bounds of `other` tests.
+    pub(crate) fn improved_by(mut self, other: Findings) -> Self {
+        for (task, answer) in other.tasks {
+            let Answer::Guaranteed { bound, .. } = answer.answer else { continue };
+            let known = self.tasks.get(&task).map(|known| &known.answer);
+            if !matches!(known, Some(Answer::Guaranteed { bound: known, .. }) if *known <= bound) {
+                self.tasks.insert(task, answer);
+            }
+        }
+        self
+    }
+
     fn add(&mut self, task: TaskIx, answer: TaskAnswer) {
         if let Entry::Vacant(entry) = self.tasks.entry(task) {
             entry.insert(answer);

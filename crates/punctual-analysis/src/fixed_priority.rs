@@ -38,6 +38,20 @@ pub(crate) fn response_in_supply(
     worst(task, limit, |jobs, w| supply.time_for(task.cost * jobs + requested(more_urgent, w)))
 }
 
+/// Worst response time of `task` below `more_urgent` tasks of a server whose budget is never used up; `None`
+/// beyond `limit`.
+pub(crate) fn response_in_full_server(
+    task: &Demand,
+    more_urgent: &[Demand],
+    server: &Server,
+    limit: Duration,
+) -> Option<Duration> {
+    worst(task, limit, |jobs, w| {
+        let guest = task.cost * jobs + requested(more_urgent, w);
+        guest + server.taken_by_others(w) + server.costs.within(w)
+    })
+}
+
 /// The worst response time of all jobs of the busy period that begins with a synchronous release, as long as
 /// none exceeds `limit`. `step` takes a number of jobs of `task` and a time, and returns how long these jobs
 /// take if more urgent work arrives until then. Jobs of a task are done in the order of their releases.

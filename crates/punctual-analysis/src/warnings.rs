@@ -1,14 +1,17 @@
 //! What practitioners should know although it is no verdict.
 
+use std::collections::BTreeMap;
+
 use punctual_model::Host;
 use punctual_model::guarantees::Warning;
 use punctual_model::host::{Domain, Parent, Vcpu};
-use punctual_model::index::{DomainIx, PoolIx, VcpuIx};
+use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::registry::{Budgets, PolicyInfo};
 use punctual_sched::utilization::Utilization;
 use punctual_sched::{Duration, UnitParams, servers};
 
+use crate::answer::{TaskAnswer, Test};
 use crate::inputs::{Index, Inputs, UnitIx, may_run_on};
 use crate::pool::{Group, groups};
 use crate::reason::deadlock_text;
@@ -36,10 +39,10 @@ impl Reserved {
 }
 
 /// All warnings, in the host's order.
-pub(crate) fn of_host(inputs: Inputs<'_>) -> Vec<Warning> {
+pub(crate) fn of_host(inputs: Inputs<'_>, tasks: &BTreeMap<TaskIx, TaskAnswer>) -> Vec<Warning> {
     let host = inputs.host;
     let free = host.free_scheduling().map(|text| Warning { about: "machine".into(), text: text.into() });
-    let pools = inputs.pools().flat_map(|pool| of_pool(inputs, pool));
+    let pools = inputs.pools().flat_map(|pool| of_pool(inputs, pool, tasks));
     let helpers = host.domains.iter().filter_map(|domain| of_helpers(host, domain));
     let several = host.domains.iter().flat_map(|domain| of_vcpus(inputs, domain));
     pools.chain(helpers).chain(several).chain(lock_warnings(host)).chain(free).collect()
@@ -140,7 +143,7 @@ fn placed_on_one(inputs: Inputs<'_>, domain: &Domain) -> Option<usize> {
     crowds.map(|group| group.units.iter().filter(own).count()).find(|crowd| *crowd > 1)
 }
 
-fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {
+fn of_pool(inputs: Inputs<'_>, pool: PoolIx, tasks: &BTreeMap<TaskIx, TaskAnswer>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !keeps_budgets(inputs.pool(pool).policy.info) {
         let about = inputs.pool(pool).name.clone();
@@ -159,7 +162,7 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {
             // Several vCPUs share their tasks; only their sum is meaningful.
             let domain = inputs.domain_of(vcpu);
             if domain.vcpus.len() == 1 {
-                warn(&about.name, of_tasks(inputs, vcpu, own));
+                warn(&about.name, of_tasks(inputs, vcpu, own, tasks));
             } else if domain.vcpus.start == vcpu.0 {
                 warn(&domain.name, of_shared_tasks(inputs, vcpu));
             }
@@ -340,13 +343,20 @@ fn of_budget(inputs: Inputs<'_>, pool: PoolIx, own: Reserved) -> Vec<String> {
 }
 
 /// The tasks of a guest beside the budget of its only vCPU.
-fn of_tasks(inputs: Inputs<'_>, vcpu: VcpuIx, own: Reserved) -> Vec<String> {
+fn of_tasks(
+    inputs: Inputs<'_>,
+    vcpu: VcpuIx,
+    own: Reserved,
+    answers: &BTreeMap<TaskIx, TaskAnswer>,
+) -> Vec<String> {
     let Reserved { budget, period } = own;
     let (mut used, mut odd) = (0u64, None);
     for task in inputs.tasks_beside(vcpu) {
         let Some(demand) = inputs.demand(task) else { continue };
         used = used.saturating_add(share(demand.cost, demand.period));
-        let is_odd = !inputs.is_served(task) && !demand.period.is_multiple_of(period);
+        // A budget that is never used up makes nobody wait.
+        let waits = answers.get(&task).is_none_or(|answer| answer.test != Test::LightLoad);
+        let is_odd = waits && !inputs.is_served(task) && !demand.period.is_multiple_of(period);
         odd = odd.or(is_odd.then_some((task, demand.period)));
     }
     let mut texts = Vec::new();

@@ -5,7 +5,7 @@ use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
 use punctual_analysis::resource::{Inside, holds, smallest_budget};
 use punctual_analysis::supply::Supply;
-use punctual_analysis::{Answer, Reason, TaskAnswer, answers};
+use punctual_analysis::{Answer, Reason, TaskAnswer, Test, answers};
 use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings, vcpu_warnings};
 use punctual_analysis::{analyse, edf, global_edf, global_fixed_priority};
 use punctual_model::Host;
@@ -345,15 +345,35 @@ fn two_servers(name: &str) -> Host {
     host
 }
 
+/// A budget that its tasks cannot use up delays none of them: only the more urgent server does, which may
+/// save up its budget of 3. Its own task uses 1 of it, and the second one is released as that begins.
+#[test]
+fn tasks_that_cannot_use_up_a_deferrable_budget_never_wait_for_it() {
+    let host = two_servers("deferrable");
+    let found = answers(&host);
+    let bounds: Vec<_> = found.tasks.values().map(|of| (of.answer.clone(), of.test)).collect();
+    let guaranteed = |bound: u64| Answer::Guaranteed { bound: ms(bound), slack: ms(41 - bound) };
+    assert_eq!(bounds, [(guaranteed(1), Test::LightLoad), (guaranteed(7), Test::LightLoad)]);
+    assert!(!found.warnings.iter().any(|warning| warning.text.contains("whole gap")), "{found:?}");
+    let seen = simulate(&host).expect("a valid host");
+    assert_eq!(seen.tasks[0].jobs.response.max(), ms(1));
+    assert_eq!(seen.tasks[1].jobs.response.max(), ms(2));
+}
+
 #[test]
 fn every_server_policy_has_the_delays_of_its_own_rule() {
     let bounds = |name: &str| -> Vec<u64> {
-        let report = analyse(&two_servers(name));
+        let mut host = two_servers(name);
+        // Less urgent tasks may use up the budgets.
+        for vm in [0, 1] {
+            task(&mut host, Parent::Domain(DomainIx(vm)), 2, ms(3), ms(41));
+        }
+        let report = analyse(&host);
         let bound = |verdict: &Verdict| match verdict {
             Verdict::Guaranteed { bound_ns, .. } => *bound_ns / 1_000_000,
             other => panic!("{name}: {other:?}"),
         };
-        report.tasks.iter().map(|t| bound(&t.verdict)).collect()
+        report.tasks.iter().take(2).map(|t| bound(&t.verdict)).collect()
     };
     // The gap of 7 (10 where budget is dropped), its own 1, and the more urgent 3, twice where they can be
     // saved up.
@@ -620,9 +640,10 @@ fn bounds_of_several_vcpus_say_what_they_assume() {
 }
 
 #[test]
-fn turns_on_a_processor_leave_no_bound_but_where_deadlines_are_equal() {
-    let why = |name: &str, periods: [Duration; 2]| {
+fn turns_on_a_processor_have_bounds_where_any_order_of_a_vms_vcpus_is_covered() {
+    let why = |name: &str, periods: [Duration; 2], switch: Duration| {
         let mut host = pooled(1, ms(1), policy(name));
+        host.overheads.context_switch = switch;
         let vcpus = periods.map(|period| server(ms(2), period, 1)).to_vec();
         let smp = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vcpus);
         let task = task(&mut host, smp, 1, us(100), ms(100));
@@ -633,11 +654,42 @@ fn turns_on_a_processor_leave_no_bound_but_where_deadlines_are_equal() {
         }
     };
     let turns = |why: Option<String>| why.is_some_and(|why| why.contains("take turns"));
-    for name in ["deferrable", "sporadic", "cbs", "fixed-priority", "edf"] {
-        assert!(turns(why(name, [ms(10), ms(10)])), "{name}");
+    let alike = [ms(10), ms(10)];
+    for name in ["deferrable", "periodic", "polling", "fixed-priority"] {
+        assert_eq!(why(name, alike, Duration::ZERO), None, "{name}");
+        assert!(turns(why(name, alike, us(1))), "a turn's end takes a decision: {name}");
     }
-    assert!(turns(why("rtds", [ms(10), ms(20)])));
-    assert_eq!(why("rtds", [ms(10), ms(10)]), None);
+    for name in ["sporadic", "cbs", "edf"] {
+        assert!(turns(why(name, alike, Duration::ZERO)), "{name}");
+    }
+    assert!(turns(why("rtds", [ms(10), ms(20)], Duration::ZERO)));
+    assert_eq!(why("rtds", alike, Duration::ZERO), None);
+}
+
+/// A VM with a vCPU above and one below another VM: all three are equals, 1 + 5 + 2 ms. The one below them
+/// waits for all.
+#[test]
+fn vcpus_that_take_turns_count_as_equals_of_each_other_and_of_what_is_between_them() {
+    let mut host = pooled(1, ms(400), policy("fixed-priority"));
+    let ranked = |priority| UnitParams { priority: Some(priority), ..UnitParams::default() };
+    let smp = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vec![ranked(1), ranked(3)]);
+    for (vcpu, cost) in [(0, ms(1)), (1, ms(5))] {
+        let at = task(&mut host, smp, 1, cost, ms(20));
+        host.tasks[at].params = pinned(host.tasks[at].params.clone(), vcpu, 2);
+    }
+    for (priority, cost) in [(2, ms(2)), (4, ms(1))] {
+        let other = vm(&mut host, ranked(priority));
+        task(&mut host, other, 1, cost, ms(20));
+    }
+    let report = analyse(&host);
+    let bound = |verdict: &Verdict| match verdict {
+        Verdict::Guaranteed { bound_ns, .. } => bound_ns / 1_000_000,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(report.tasks.iter().map(|task| bound(&task.verdict)).collect::<Vec<_>>(), [8, 8, 8, 9]);
+    let results = simulate(&host).expect("a valid host");
+    let seen: Vec<u64> = results.tasks.iter().map(|task| task.jobs.response.max().as_ns()).collect();
+    assert!(seen.iter().zip([8, 8, 8, 9]).all(|(seen, bound)| *seen <= bound * 1_000_000), "{seen:?}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What is inside a unit, as the tests take it.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use punctual_model::index::{TaskIx, VcpuIx};
+use punctual_model::index::{DomainIx, TaskIx, VcpuIx};
 use punctual_sched::registry::SchedulabilityTest;
 
 use crate::inputs::{Inputs, UnitIx, only_processor};
@@ -132,8 +133,8 @@ fn units_on(inputs: Inputs<'_>, vcpu: VcpuIx) -> Result<Vec<UnitIx>, Reason> {
 /// Why no test knows what is inside one of them.
 pub(crate) fn ranked(inputs: Inputs<'_>, units: &[UnitIx]) -> Result<Vec<Ranked>, Reason> {
     let mut all = Vec::new();
-    for &unit in units {
-        let level = Level { priority: inputs.priority(unit).into(), unit };
+    for (unit, priority) in priorities(inputs, units) {
+        let level = Level { priority, unit };
         let Content::Ranked(inside) = content(inputs, unit)? else {
             return Err(Reason::EdfBelowFixedPriority);
         };
@@ -143,4 +144,36 @@ pub(crate) fn ranked(inputs: Inputs<'_>, units: &[UnitIx]) -> Result<Vec<Ranked>
         }));
     }
     Ok(all)
+}
+
+/// The units with their priorities, as far as these decide between them.
+///
+/// vCPUs of one VM take turns at the place of the most urgent of them, so their order is not theirs. While a
+/// less urgent one waits, units between the two may run as well. All of them are taken for equals: any order
+/// among equals is covered.
+fn priorities(inputs: Inputs<'_>, units: &[UnitIx]) -> Vec<(UnitIx, i64)> {
+    let own = |unit: UnitIx| i64::from(inputs.priority(unit));
+    let vm = |unit: UnitIx| match unit {
+        UnitIx::Vcpu(vcpu) => Some(inputs.host.vcpus[vcpu.0].domain),
+        UnitIx::Task(_) => None,
+    };
+    let mut of_vms: BTreeMap<DomainIx, (i64, i64)> = BTreeMap::new();
+    for (vm, priority) in units.iter().filter_map(|unit| Some((vm(*unit)?, own(*unit)))) {
+        let (most, least) = of_vms.entry(vm).or_insert((priority, priority));
+        (*most, *least) = (priority.min(*most), priority.max(*least));
+    }
+    let mut ranges: Vec<(i64, i64)> = of_vms.into_values().filter(|(most, least)| most < least).collect();
+    ranges.sort_unstable();
+    let mut joined: Vec<(i64, i64)> = Vec::new();
+    for (most, least) in ranges {
+        match joined.last_mut().filter(|(_, end)| most <= *end) {
+            Some((_, end)) => *end = least.max(*end),
+            None => joined.push((most, least)),
+        }
+    }
+    let place = |priority: i64| {
+        let range = joined.iter().find(|(most, least)| (*most..=*least).contains(&priority));
+        range.map_or(priority, |(most, _)| *most)
+    };
+    units.iter().map(|unit| (*unit, place(own(*unit)))).collect()
 }

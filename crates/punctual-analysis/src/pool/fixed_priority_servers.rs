@@ -1,6 +1,6 @@
 //! Servers by fixed priority on one processor: deferrable, periodic, polling and sporadic.
 
-use punctual_model::index::{PoolIx, VcpuIx};
+use punctual_model::index::{DomainIx, PoolIx, VcpuIx};
 use punctual_sched::Duration;
 use punctual_sched::registry::ServerKind;
 use punctual_sched::servers::{self, sporadic};
@@ -12,7 +12,7 @@ use crate::answer::Test;
 use crate::demand::{Demand, fixed_point, requested};
 use crate::findings::{BudgetAnswer, Findings};
 use crate::fixed_priority::Server;
-use crate::guest::{self, Cap, Supplier};
+use crate::guest::{self, Cap, Content, Supplier};
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
@@ -48,8 +48,12 @@ pub(super) fn servers(
     let has_one_refill = kind == ServerKind::Sporadic && options.count(&sporadic::REFILLS_MAX) == 1;
     let placed = by_urgency(inputs, pool, units, kind, has_one_refill);
     let decisions = all_decisions(inputs, pool, units);
+    let has_turns = Turns::of(inputs, units).any();
     let found = placed.into_iter().map(|placed| {
-        let supplied = decisions.as_ref().and_then(|costs| supply_to_several(inputs, &placed, kind, costs));
+        let supplied = decisions
+            .as_ref()
+            .filter(|_| !has_turns)
+            .and_then(|costs| supply_to_several(inputs, &placed, kind, costs));
         let mut found = of_server(inputs, placed, kind, wanted);
         found.supplies.extend(supplied);
         found
@@ -76,11 +80,12 @@ fn by_urgency(
         // A replenishment without work asks for a decision whatever runs.
         reserved.iter().for_each(|own| costs.every(own.period, 1));
     }
+    let turns = Turns::of(inputs, &units);
     let mut more_urgent: Vec<Demand> = Vec::new();
     let mut surely: Vec<Demand> = Vec::new();
     let mut unbounded = None;
     let mut placed = Vec::new();
-    for (unit, own) in units.into_iter().zip(reserved) {
+    for (at, (unit, own)) in units.into_iter().zip(reserved.iter().copied()).enumerate() {
         // Its budget comes back: it begins to run, or goes on.
         costs.every(own.period, 1);
         let mut paid = costs.clone();
@@ -98,20 +103,59 @@ fn by_urgency(
             budget: own.budget,
             period: own.period,
             gap: if kind == ServerKind::Polling { own.period } else { own.period - own.budget },
-            more_urgent: more_urgent.clone(),
+            more_urgent: more_urgent.iter().copied().chain(turns.delaying(at, &reserved)).collect(),
             costs: paid,
         };
         let time = server.time_for_budget();
-        more_urgent.push(as_more_urgent(own, kind, &costs, time));
+        let is_in_order = !turns.any();
+        more_urgent.push(if is_in_order { as_more_urgent(own, kind, &costs, time) } else { saved_up(own) });
         // A switch to a less urgent unit may be under way whenever its budget comes back.
         let sure = Demand::implicit(own.budget.saturating_sub(costs.change()), own.period);
-        let is_late_when_busy = is_late(sure, &surely);
+        // Who takes turns may be served before its place.
+        let is_late_when_busy = is_in_order && is_late(sure, &surely);
         if !is_late_when_busy {
             surely.push(sure);
         }
         placed.push(Placed { unit, reserved: own, server, time, obstacle, is_late_when_busy });
     }
     placed
+}
+
+/// A server whose budget others see at any time of its period, so twice without a break; scheduling is free.
+fn saved_up(own: Reserved) -> Demand {
+    Demand::implicit(own.budget, own.period).late_by(own.period - own.budget)
+}
+
+/// Which units take [turns](punctual_sched::turns): a vCPU runs at the place of the most urgent vCPU of its
+/// VM.
+struct Turns {
+    /// By unit, most urgent first: its VM, where others of it are here.
+    vms: Vec<Option<DomainIx>>,
+}
+
+impl Turns {
+    /// `units`: most urgent first.
+    fn of(inputs: Inputs<'_>, units: &[UnitIx]) -> Self {
+        let vm = |unit: &UnitIx| match unit {
+            UnitIx::Vcpu(vcpu) => Some(inputs.host.vcpus[vcpu.0].domain),
+            UnitIx::Task(_) => None,
+        };
+        let vms: Vec<_> = units.iter().map(vm).collect();
+        let is_shared = |of: &Option<DomainIx>| vms.iter().filter(|other| *other == of).count() > 1;
+        Turns { vms: vms.iter().map(|of| of.filter(|_| is_shared(of))).collect() }
+    }
+
+    fn any(&self) -> bool {
+        self.vms.iter().any(Option::is_some)
+    }
+
+    /// What delays the unit at `at` although it comes after it: the other vCPUs of its VM, and those of VMs
+    /// one of whose vCPUs comes before it.
+    fn delaying(&self, at: usize, reserved: &[Reserved]) -> Vec<Demand> {
+        let comes_before = |vm: DomainIx| self.vms[..=at].contains(&Some(vm));
+        let later = (at + 1..self.vms.len()).filter(|later| self.vms[*later].is_some_and(comes_before));
+        later.map(|later| saved_up(reserved[later])).collect()
+    }
 }
 
 /// Is the demand not met in its period below these, all from 0 on? A server that loses budget itself uses
@@ -176,6 +220,14 @@ fn supply_to_several(
 fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Option<UnitIx>) -> Findings {
     let Placed { unit, reserved: own, server, time, obstacle, is_late_when_busy } = placed;
     let decisions = server.taken_by_decisions();
+    let content = guest::content(inputs, unit);
+    let is_wanted = wanted.is_none_or(|wanted| wanted == unit);
+    let light = match &content {
+        Ok(Content::Ranked(tasks)) if is_wanted && kind == ServerKind::Deferrable && obstacle.is_none() => {
+            guest::light(inputs, tasks, &server)
+        }
+        _ => Findings::default(),
+    };
     let time = match (obstacle, time) {
         (Some(reason), _) => Err(reason),
         (None, None) => Err(Reason::MoreUrgentVcpus {
@@ -195,25 +247,25 @@ fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Optio
     }
     let mut found = Findings::default();
     found.budgets.insert(unit, answer);
-    if wanted.is_some_and(|wanted| wanted != unit) {
+    if !is_wanted {
         return found;
     }
     let supplier = time.map(|time| match kind {
         ServerKind::Sporadic => Supplier::Supply(sporadic_supply(own, time)),
         _ => Supplier::Server(server),
     });
-    let content = guest::content(inputs, unit);
     // Of sporadic servers only those that have a known content count as supplied.
     let is_known = kind != ServerKind::Sporadic || content.is_ok();
     if let Some(supply) = supplier.as_ref().ok().filter(|_| is_known).and_then(Supplier::supply) {
         found = found.and(service(inputs, unit, supply));
     }
     let cap = Cap { budget: own.budget, period: own.period, more: 0 };
-    found.and(match (content, supplier) {
+    let found = found.and(match (content, supplier) {
         (Err(reason), _) => Findings::unknown_below(inputs, [unit], reason, Test::Servers),
         (Ok(content), Ok(supplier)) => guest::inside(inputs, &content, &supplier, Some(cap)),
         (Ok(content), Err(reason)) => guest::unsupplied(inputs, &content, cap, reason, Test::Servers),
-    })
+    });
+    found.improved_by(light)
 }
 
 /// What a sporadic server supplies that gets its budget within `time` of having it.

@@ -14,7 +14,7 @@ pub(crate) use groups::{Group, groups};
 
 use punctual_model::host::Parent;
 use punctual_model::index::{DomainIx, PoolIx, VcpuIx};
-use punctual_sched::registry::SchedulabilityTest;
+use punctual_sched::registry::{SchedulabilityTest, ServerKind};
 
 use crate::answer::Test;
 use crate::findings::Findings;
@@ -51,7 +51,7 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {
 /// answers.
 pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: Option<UnitIx>) -> Findings {
     let info = inputs.pool(pool).policy.info;
-    if has_turns(inputs, group, info.test) {
+    if has_turns(inputs, group, info.test) && !covers_turns(inputs, pool, group, info.test) {
         let units = group.units.iter().copied();
         return Findings::unknown_units(inputs, pool, units, Reason::Turns, Test::Policy(info.name));
     }
@@ -72,6 +72,17 @@ pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: 
             Findings::unknown_below(inputs, units, Reason::NoTest(reason), Test::Policy(info.name))
         }
     }
+}
+
+/// Does the test hold for any order of the vCPUs of a VM? A turn that ends takes a decision, which tests do
+/// not count.
+fn covers_turns(inputs: Inputs<'_>, pool: PoolIx, group: &Group, test: SchedulabilityTest) -> bool {
+    let is_covered = match test {
+        SchedulabilityTest::FixedPriority => group.processors == 1,
+        SchedulabilityTest::FixedPriorityServers(kind) => kind != ServerKind::Sporadic,
+        _ => false,
+    };
+    is_covered && decisions::decisions(inputs, pool, group.processors).free()
 }
 
 /// May vCPUs of one VM take [turns](punctual_sched::turns) in another order than the policy's? Not by
