@@ -25,7 +25,8 @@
 //! 5. *Guests*: the tasks inside a unit, given what the unit supplies (`guest`).
 //! 6. *Pools*: which test applies to a policy, and what each unit gets (`pool`).
 //! 7. *Networks*: when packets are where, given what pools give their domains (`network`).
-//! 8. [`analyse`]: pools and networks in turn until nothing changes; with it, `warnings`.
+//! 8. [`analyse`]: pools and networks in turn until nothing changes; with it, `warnings` and `needs`, what
+//!    a host promises.
 //! 9. Searches that ask again and again: [`sensitivity`], [`synthesize`].
 //!
 //! A Linux host with its network stack has an analysis of its own, in `punctual-host-stack`.
@@ -42,6 +43,7 @@ pub mod global_edf;
 pub mod global_fixed_priority;
 mod guest;
 mod inputs;
+mod needs;
 mod network;
 pub mod overhead;
 pub mod packet_path;

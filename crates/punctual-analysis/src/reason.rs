@@ -373,6 +373,6 @@ fn of_a_second(time: &Duration) -> Duration {
 }
 
 /// Rounded up to whole microseconds.
-fn whole_us(time: &Duration) -> Duration {
+pub(crate) fn whole_us(time: &Duration) -> Duration {
     Duration::from_us(time.as_ns().div_ceil(1_000))
 }

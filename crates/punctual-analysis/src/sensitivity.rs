@@ -7,8 +7,10 @@ use punctual_model::host::Work;
 use punctual_model::index::{PoolIx, TaskIx};
 use punctual_sched::Duration;
 
+use crate::analyse::answers;
 use crate::demand::NANOSECOND;
 use crate::inputs::{Index, Inputs, parent_of};
+use crate::needs::{Need, is_whole};
 use crate::pool::{Group, groups, of_group};
 use crate::watch::{Stage, Stopped, Watch, report};
 
@@ -22,7 +24,7 @@ pub struct Growth {
     pub cost: Duration,
     /// The greatest cost with which everything that is guaranteed now still is.
     pub cost_max: Duration,
-    /// The task that loses its guarantee with one ns more.
+    /// The task, flow or chain that loses its guarantee with one ns more.
     pub breaks: String,
 }
 
@@ -32,6 +34,9 @@ pub struct Growth {
 /// # Errors
 /// When the watch stopped it.
 pub fn sensitivity(host: &Host, mut watch: Watch<'_>) -> Result<Vec<Growth>, Stopped> {
+    if is_whole(host) {
+        return of_whole(host, watch);
+    }
     let index = Index::new(host);
     let mut host = host.clone();
     let mut all = Vec::new();
@@ -48,6 +53,40 @@ pub fn sensitivity(host: &Host, mut watch: Watch<'_>) -> Result<Vec<Growth>, Sto
         }
     }
     all.sort_by_key(|growth| growth.task);
+    Ok(all)
+}
+
+/// The same where deadlines depend on several units: every question is one to the analysis of the whole host.
+fn of_whole(host: &Host, mut watch: Watch<'_>) -> Result<Vec<Growth>, Stopped> {
+    let mut host = host.clone();
+    let first = answers(&host);
+    let met: Vec<Need> =
+        Need::all(&host, &first).into_iter().filter(|need| need.is_met(&host, &first)).collect();
+    let (total, mut all) = (host.tasks.len(), Vec::new());
+    for task in (0..host.tasks.len()).map(TaskIx).filter(|task| met.contains(&Need::Task(*task))) {
+        let (Work::Jobs { cost, deadline, .. } | Work::Served { cost, deadline }) = host.tasks[task.0].work
+        else {
+            continue;
+        };
+        let broken = |host: &Host| {
+            let now = answers(host);
+            // The task itself last: that others break is the news.
+            let others = met.iter().filter(|need| **need != Need::Task(task));
+            others.chain([&Need::Task(task)]).find(|need| !need.is_met(host, &now)).copied()
+        };
+        let (mut low, mut high) = (cost.max, deadline + NANOSECOND);
+        while high > low + NANOSECOND {
+            report(&mut watch, Stage::Growth { done: all.len(), total })?;
+            let middle = low + high.saturating_sub(low) / 2;
+            set_cost(&mut host, task, middle);
+            if broken(&host).is_none() { low = middle } else { high = middle }
+        }
+        set_cost(&mut host, task, high);
+        let breaks = broken(&host).unwrap_or(Need::Task(task)).name(&host).to_owned();
+        set_cost(&mut host, task, cost.max);
+        let (name, parent) = (host.tasks[task.0].name.clone(), parent_of(&host, task).to_owned());
+        all.push(Growth { task, name, parent, cost: cost.max, cost_max: low, breaks });
+    }
     Ok(all)
 }
 
@@ -97,7 +136,7 @@ impl Question<'_> {
 }
 
 fn set_cost(host: &mut Host, task: TaskIx, to: Duration) {
-    if let Work::Jobs { cost, .. } = &mut host.tasks[task.0].work {
+    if let Work::Jobs { cost, .. } | Work::Served { cost, .. } = &mut host.tasks[task.0].work {
         cost.max = to;
     }
 }

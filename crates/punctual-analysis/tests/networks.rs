@@ -4,10 +4,13 @@
 //! `PUNCTUAL_SOUNDNESS_NETWORKS` sets the number of random hosts.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 
+use punctual_analysis::synthesize::{Options, synthesize};
 use punctual_analysis::{Answer, Answers, analyse, answers};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::guarantees::{Latency, Verdict};
+use punctual_model::network::Traffic;
 use punctual_model::{Guarantees, Host};
 use punctual_sched::Duration;
 use punctual_sim::simulate;
@@ -262,6 +265,59 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
          closest came to {closest} thousandths of its bound"
     );
     assert!(hosts < 100 || (flows_bounded > flows / 10 && flows_bounded < flows && chains_held > 0));
+}
+
+/// A random host whose flows with periods have deadlines, and the deadline of whose chain is shorter.
+fn with_deadlines(random: &mut Random) -> (String, Host) {
+    let text = random_network(random);
+    let mut of = host(&text);
+    for flow in &mut of.flows {
+        if matches!(flow.traffic, Traffic::Periodic { .. } | Traffic::Goose { .. }) && random.one_in(2) {
+            flow.deadline = Some(Duration::from_ms(random.of(&[5, 10, 20, 50])));
+        }
+    }
+    for chain in &mut of.chains {
+        chain.deadline = Duration::from_ms(random.of(&[30, 50, 100]));
+    }
+    (text, of)
+}
+
+#[test]
+fn synthesized_budgets_hold_every_deadline_of_tasks_flows_and_chains_and_none_is_a_granule_too_much() {
+    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_NETWORKS").map_or(60, |n| n.parse().expect("a number"));
+    let granule = Duration::from_us(50);
+    let options = Options { granularity: granule, effort: 2_000, ..Options::default() };
+    let (mut solved, mut failed, mut cheaper) = (0, 0, 0);
+    for case in 0..hosts {
+        let mut random = Random::new((5 << 40) + case);
+        let (text, of) = with_deadlines(&mut random);
+        if !["deferrable", "periodic", "rtds"].contains(&of.pools[of.pools.len() - 1].policy.info.name) {
+            continue;
+        }
+        let found = match synthesize(&of, &options, &mut |_| ControlFlow::Continue(())) {
+            Ok(found) => found,
+            Err(_) => {
+                failed += 1;
+                assert!(!answers(&of).guarantees(&of).all_guaranteed(), "the file's budgets do\n{text}");
+                continue;
+            }
+        };
+        solved += 1;
+        assert!(analyse(&found.host).all_guaranteed() && found.answers == answers(&found.host), "{text}");
+        for (v, before) in of.vcpus.iter().enumerate().filter(|_| found.together) {
+            let Some(budget) = found.host.vcpus[v].params.budget else { continue };
+            let mut less = found.host.clone();
+            less.vcpus[v].params.budget = Some(budget.saturating_sub(granule));
+            if before.params.budget == Some(budget) || budget <= granule {
+                continue;
+            }
+            cheaper += 1;
+            assert!(!analyse(&less).all_guaranteed(), "{} has a granule too many\n{text}", of.vcpus[v].name);
+        }
+        hold(&text, &found.answers, &found.host);
+    }
+    println!("{solved} solved, {failed} not; {cheaper} budgets tried a granule smaller");
+    assert!(hosts < 60 || (solved > 5 && failed > 0 && cheaper > 5), "{solved} solved, {failed} not");
 }
 
 /// A sensor sends to a control program, beside one guest that sends to another as fast as it can.

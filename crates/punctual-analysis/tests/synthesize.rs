@@ -7,12 +7,12 @@ use punctual_analysis::synthesize::{Error, Options, Periods, Placement, Synthesi
 use punctual_analysis::watch::{Stage, Stopped};
 use punctual_analysis::{analyse, answers};
 use punctual_model::Host;
-use punctual_model::host::{Parent, Work};
+use punctual_model::host::{Domain, Parent, Work};
 use punctual_model::index::PoolIx;
 use punctual_sched::{CpuId, CpuSet, Duration};
 use punctual_sim::simulate;
 use punctual_testkit::hosts::*;
-use punctual_testkit::random::{Random, random_host, random_offsets};
+use punctual_testkit::random::{Random, random_host, random_offsets, random_several};
 
 fn go(_: Stage) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -96,6 +96,65 @@ fn one_granule_less_fails(before: &Host, after: &Host, granule: Duration) {
             assert!(!analyse(&host).all_guaranteed(), "{unit:?} has a granule too many: {after:#?}");
         }
     }
+}
+
+/// Takes a granule from each unit with a budget and from all vCPUs of a domain together.
+fn no_budget_can_be_smaller(before: &Host, after: &Host, granule: Duration) {
+    for domain in &after.domains {
+        let mut host = after.clone();
+        let vcpus = domain.vcpus.clone();
+        let has_changed = |v: usize| before.vcpus[v].params.budget != after.vcpus[v].params.budget;
+        let is_alike = vcpus.clone().all(|v| {
+            let (own, first) = (&after.vcpus[v].params, &after.vcpus[vcpus.start].params);
+            own.period == first.period && own.budget.is_some_and(|budget| budget > granule)
+        });
+        if !is_alike || !vcpus.clone().all(has_changed) {
+            continue;
+        }
+        for v in vcpus {
+            let params = &mut host.vcpus[v].params;
+            params.budget = params.budget.map(|budget| budget - granule);
+        }
+        assert!(!analyse(&host).all_guaranteed(), "{} has a granule too many: {after:#?}", domain.name);
+    }
+}
+
+/// `PUNCTUAL_SOUNDNESS_SEVERAL` sets the number of hosts.
+#[test]
+fn budgets_of_guests_with_several_vcpus_are_enough_and_none_is_a_granule_too_much() {
+    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_SEVERAL").map_or(60, |n| n.parse().expect("a number"));
+    let (mut solved, mut failed) = (0, 0);
+    for case in 0..hosts {
+        let mut random = Random::new((9 << 40) + case);
+        let mut host = random_several(&mut random);
+        let has_budgets = ["rtds", "sedf", "deferrable"].contains(&host.pools[0].policy.info.name);
+        // What is best effort has no guarantee.
+        let best_effort = |domain: &Domain| host.vcpus[domain.vcpus.start].params.best_effort;
+        if !has_budgets || host.domains.iter().any(best_effort) {
+            continue;
+        }
+        if random.one_in(2) {
+            host.vcpus.iter_mut().for_each(|vcpu| vcpu.params.affinity = None);
+        }
+        let options = coarse(Duration::from_us(100));
+        let Some(synthesis) = found(&host, &options) else {
+            failed += 1;
+            continue;
+        };
+        solved += 1;
+        assert!(analyse(&synthesis.host).all_guaranteed() && answers(&synthesis.host) == synthesis.answers);
+        if synthesis.together {
+            no_budget_can_be_smaller(&host, &synthesis.host, options.granularity);
+        }
+        let mut attacked = synthesis.host.clone();
+        for _ in 0..2 {
+            let results = simulate(&attacked).expect("a valid host");
+            assert!(results.tasks.iter().all(|task| task.jobs.missed == 0), "{attacked:#?}");
+            random_offsets(&mut random, &mut attacked);
+        }
+    }
+    println!("several vCPUs: {solved} solved, {failed} not");
+    assert!(hosts < 60 || solved > 5, "{solved} solved, {failed} not");
 }
 
 /// All budgets in whole ms and both orders of priority.

@@ -11,6 +11,7 @@
 //! - [`load`]: what they make kernels and tasks do, which the tests of pools then take into account.
 //! - [`advance`]: the next state, from what these tests found.
 //! - [`bounds`]: the answers for flows and chains, from the last state.
+//! - [`Way`]: which domains and tasks a packet or job depends on.
 //!
 //! On its way a packet waits for the kernel of the sending guest, for the driver domain's
 //! ([`crate::packet_path`]), for the receiver's, each as long as the kernel's longest busy period in the time
@@ -32,6 +33,7 @@ mod round;
 mod routes;
 mod state;
 mod waits;
+mod way;
 
 pub(crate) use advance::advance;
 pub(crate) use bounds::{of_chains, of_flows};
@@ -39,3 +41,4 @@ pub(crate) use load::load;
 pub(crate) use round::Round;
 pub(crate) use routes::Routes;
 pub(crate) use state::State;
+pub(crate) use way::Way;

@@ -76,7 +76,7 @@ impl<'h> Routes<'h> {
     }
 
     /// The vCPU on which the kernel of a domain does the network's work.
-    pub(super) fn vcpu(&self, domain: DomainIx) -> VcpuIx {
+    pub(crate) fn vcpu(&self, domain: DomainIx) -> VcpuIx {
         VcpuIx(self.host.domains[domain.0].vcpus.start)
     }
 

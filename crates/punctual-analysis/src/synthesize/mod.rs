@@ -8,6 +8,9 @@
 //! Investigation into Server Parameter Selection for Hierarchical Fixed Priority Pre-emptive Systems*, RTNS
 //! 2008).
 //!
+//! Deadlines that depend on several budgets, those of flows, chains and tasks that move between vCPUs, have
+//! no such least solution. `whole` looks for one in which no budget can be smaller.
+//!
 //! The chosen host is analysed again as a whole before it is returned, and no budget in it can be smaller by
 //! one granule.
 
@@ -17,15 +20,19 @@ mod error;
 mod file;
 mod group;
 mod options;
+mod outcome;
 mod place;
+mod pools;
 mod search;
 mod solve;
 mod summary;
 mod trial;
+mod whole;
 
 pub use chosen::Chosen;
 pub use error::{Error, Shortfall};
 pub use file::{NotTheSame, ReadError, Searched, are_periods_free, read_file, write_file};
 pub use options::{Options, Periods, Placement};
-pub use solve::{Synthesis, synthesize};
+pub use outcome::Synthesis;
+pub use solve::synthesize;
 pub use summary::Summary;

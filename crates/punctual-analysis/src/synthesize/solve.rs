@@ -1,135 +1,37 @@
-//! Pool by pool, then the whole.
+//! The host as a whole.
 
 use punctual_model::Host;
-use punctual_model::host::Work;
 use punctual_model::index::PoolIx;
-use punctual_sched::registry::Placement as PolicyPlacement;
-use punctual_sched::{CpuId, CpuSet, Duration};
 
-use super::chosen::{Chosen, chosen, keeps_budgets};
+use super::chosen::{chosen, keeps_budgets};
 use super::error::{Error, Shortfall};
-use super::group;
 use super::options::Options;
-use super::place;
-use super::search::Solution;
-use super::trial::{Trial, params_mut};
-use crate::analyse::answers;
-use crate::answer::Answers;
-use crate::inputs::{Index, Inputs, name, only_processor, parent_of};
-use crate::pool::{Group, groups};
+use super::outcome::{Synthesis, verified};
+use super::pools::solve_pool;
+use super::trial::Beside;
+use super::whole;
+use crate::needs::is_whole;
 use crate::watch::Watch;
-
-/// A host in which every deadline is guaranteed.
-#[derive(Clone, Debug)]
-pub struct Synthesis {
-    pub host: Host,
-    /// One entry per unit with a budget, in the host's order.
-    pub chosen: Vec<Chosen>,
-    /// Is there nothing cheaper with the given choices, according to the tests? Otherwise the search ended
-    /// early.
-    pub exact: bool,
-    /// What the analysis says of the host.
-    pub answers: Answers,
-}
-
-impl Synthesis {
-    /// All budgets / periods in millionths of a processor, each rounded up.
-    pub fn bandwidth_ppm(&self) -> u64 {
-        self.chosen.iter().map(Chosen::bandwidth_ppm).sum()
-    }
-}
 
 /// Finds the smallest total bandwidth that guarantees every deadline of the host.
 ///
 /// # Errors
 /// For which unit nothing suffices, or that the watch stopped the search.
 pub fn synthesize(host: &Host, options: &Options, watch: Watch<'_>) -> Result<Synthesis, Error> {
-    if let Some(network) = host.networks.first().filter(|_| !host.flows.is_empty() || !host.chains.is_empty())
-    {
-        return Err(Error::Unmet { name: network.name.clone(), why: vec![Shortfall::Packets] });
-    }
     if !host.events.is_empty() {
         return Err(Error::Unmet { name: host.name.clone(), why: vec![Shortfall::Changes] });
+    }
+    if is_whole(host) {
+        return whole::synthesize(host, options, watch);
     }
     let mut result = host.clone();
     let mut exact = true;
     for pool in (0..host.pools.len()).map(PoolIx) {
         if keeps_budgets(host.pools[pool.0].policy.info) {
-            exact &= solve_pool(&mut result, pool, options, watch)?;
+            exact &= solve_pool(&mut result, pool, options, &Beside::nothing(), watch)?;
         }
     }
-    let answers = answers(&result);
-    if let Some((task, answer)) = answers.tasks.iter().find(|(_, task)| !task.answer.is_guaranteed()) {
-        let name = result.tasks[task.0].name.clone();
-        let why = vec![Shortfall::Task { name, answer: answer.answer.clone() }];
-        return Err(Error::Unmet { name: parent_of(&result, *task).to_owned(), why });
-    }
+    let answers = verified(&result)?;
     let chosen = chosen(host, &result);
-    Ok(Synthesis { host: result, chosen, exact, answers })
-}
-
-/// Does the policy put each unit on one processor by itself?
-fn is_partitioned(host: &Host, pool: PoolIx) -> bool {
-    host.pools[pool.0].policy.info.placement == PolicyPlacement::Partitioned
-}
-
-/// Solves one pool in place; is the solution exact?
-fn solve_pool(result: &mut Host, pool: PoolIx, options: &Options, watch: Watch<'_>) -> Result<bool, Error> {
-    let index = Index::new(result);
-    let widened = widened(result, options.margin_ppm);
-    let mut trial = Trial::new(&widened, &index, pool, options, watch);
-    if let Some((unit, why)) = trial.refusal() {
-        let name = name(result, unit).to_owned();
-        return Err(Error::Unmet { name, why: vec![Shortfall::Periods(why)] });
-    }
-    let (solutions, exact) = solutions(&mut trial, pool)?;
-    let processors = result.pools[pool.0].processors.len();
-    let tie = is_partitioned(result, pool) && processors > 1;
-    for (home, solution) in solutions.into_iter().enumerate() {
-        for (rank, placed) in solution.units.iter().enumerate() {
-            let params = params_mut(result, placed.unit);
-            params.budget = Some(placed.budget);
-            params.period = Some(placed.period);
-            if solution.renumber {
-                params.priority = Some(rank as u32 + 1);
-            }
-            if tie && only_processor(params.affinity.as_ref(), processors).is_none() {
-                let mut set = CpuSet::new(processors);
-                set.insert(CpuId(home as u32));
-                params.affinity = Some(set);
-            }
-        }
-    }
-    Ok(exact)
-}
-
-/// A solution for each processor of a partitioned pool, or for each group of another; and are they exact?
-fn solutions(trial: &mut Trial<'_>, pool: PoolIx) -> Result<(Vec<Solution>, bool), Error> {
-    let host = trial.given();
-    if is_partitioned(host, pool) {
-        return place::partitioned(trial);
-    }
-    let groups = groups(Inputs::new(host, trial.index()), pool)
-        .map_err(|reason| Error::Unmet { name: host.pools[pool.0].name.clone(), why: vec![reason.into()] })?;
-    let mut exact = true;
-    let mut solutions = Vec::new();
-    for Group { units, processors } in groups {
-        let solution = group::solve(trial, &units, processors)?;
-        exact &= solution.exact;
-        solutions.push(solution);
-    }
-    Ok((solutions, exact))
-}
-
-/// The host with costs that have grown by this many millionths, rounded up.
-fn widened(host: &Host, margin_ppm: u64) -> Host {
-    let mut host = host.clone();
-    for task in &mut host.tasks {
-        if let Work::Jobs { cost, .. } = &mut task.work {
-            let grown = u128::from(cost.max.as_ns()) * u128::from(1_000_000 + margin_ppm);
-            let grown = u64::try_from(grown.div_ceil(1_000_000));
-            cost.max = grown.map_or(Duration::MAX, Duration::from_ns);
-        }
-    }
-    host
+    Ok(Synthesis { host: result, chosen, exact, together: false, answers })
 }

@@ -4,7 +4,7 @@ use punctual_sched::Duration;
 use serde::Serialize;
 
 use super::chosen::Chosen;
-use super::solve::Synthesis;
+use super::outcome::Synthesis;
 use crate::sensitivity::Growth;
 
 /// What was found, or not, for machines: what `punctual synthesize --json` prints.
@@ -12,6 +12,7 @@ use crate::sensitivity::Growth;
 pub struct Summary<'a> {
     found: bool,
     exact: Option<bool>,
+    together: Option<bool>,
     bandwidth_ppm: Option<u64>,
     units: Vec<Unit<'a>>,
     sensitivity: Vec<TaskGrowth<'a>>,
@@ -80,6 +81,7 @@ impl<'a> Summary<'a> {
         Summary {
             found: true,
             exact: Some(found.exact),
+            together: Some(found.together),
             bandwidth_ppm: Some(found.bandwidth_ppm()),
             units: found.chosen.iter().map(Unit::from).collect(),
             sensitivity: growth.iter().map(TaskGrowth::from).collect(),
@@ -91,6 +93,6 @@ impl<'a> Summary<'a> {
     pub fn unmet(name: &'a str, why: Vec<String>) -> Self {
         let (units, sensitivity) = (Vec::new(), Vec::new());
         let unmet = Some(Unmet { name, why });
-        Summary { found: false, exact: None, bandwidth_ppm: None, units, sensitivity, unmet }
+        Summary { found: false, exact: None, together: None, bandwidth_ppm: None, units, sensitivity, unmet }
     }
 }

@@ -1,6 +1,6 @@
 //! One question at a time: with these parameters, does this unit hold its deadlines?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_model::Host;
 use punctual_model::host::Work;
@@ -13,7 +13,7 @@ use super::error::Shortfall;
 use super::options::{Options, Periods};
 use crate::demand::NANOSECOND;
 use crate::findings::{Delivery, Findings};
-use crate::inputs::{Index, Inputs, UnitIx, params, separation};
+use crate::inputs::{Index, Inputs, Load, NO_LOAD, UnitIx, params, separation};
 use crate::pool::{Group, of_group};
 use crate::watch::{Stage, Stopped, Watch, report};
 
@@ -41,6 +41,23 @@ impl Placed {
     }
 }
 
+/// What the search in a pool takes from elsewhere.
+#[derive(Clone, Debug)]
+pub(super) struct Beside<'l> {
+    /// What networks add to the host's own tasks at least.
+    pub(super) load: &'l Load,
+    /// Units that are sized for the whole host later, and the budgets that they have here.
+    pub(super) starts: BTreeMap<UnitIx, Duration>,
+    /// Tasks whose deadlines are judged then.
+    pub(super) tasks: BTreeSet<TaskIx>,
+}
+
+impl Beside<'_> {
+    pub(super) fn nothing() -> Self {
+        Beside { load: &NO_LOAD, starts: BTreeMap::new(), tasks: BTreeSet::new() }
+    }
+}
+
 /// A host to try parameters on.
 pub(super) struct Trial<'a> {
     given: &'a Host,
@@ -48,6 +65,7 @@ pub(super) struct Trial<'a> {
     index: &'a Index,
     pub(super) pool: PoolIx,
     pub(super) options: &'a Options,
+    beside: &'a Beside<'a>,
     watch: Watch<'a>,
     /// By unit: the periods to try, ascending.
     periods: BTreeMap<UnitIx, Vec<Duration>>,
@@ -60,11 +78,11 @@ impl<'a> Trial<'a> {
         index: &'a Index,
         pool: PoolIx,
         options: &'a Options,
+        beside: &'a Beside<'a>,
         watch: Watch<'a>,
     ) -> Self {
-        let periods = BTreeMap::new();
-        let mut trial =
-            Trial { given: host, host: host.clone(), index, pool, options, watch, periods, analyses: 0 };
+        let (given, host, periods) = (host, host.clone(), BTreeMap::new());
+        let mut trial = Trial { given, host, index, pool, options, beside, watch, periods, analyses: 0 };
         trial.periods = index.in_pool(pool).all().map(|unit| (unit, trial.choices(unit))).collect();
         trial
     }
@@ -118,19 +136,17 @@ impl<'a> Trial<'a> {
 
     /// Does the policy accept the unit with this period, all of it as its budget?
     fn accept(&self, unit: UnitIx, period: Duration) -> Result<(), ParamError> {
-        let pool = &self.given.pools[self.pool.0];
-        let Ok(mut policy) = pool.policy.info.build(pool.processors.len(), &pool.policy.options) else {
-            return Ok(());
-        };
         let (budget, period) = (Some(period), Some(period));
-        policy.insert(Instant::ZERO, &UnitParams { budget, period, ..self.params(unit).clone() }).map(drop)
+        accepts(self.given, self.pool, &UnitParams { budget, period, ..self.params(unit).clone() })
     }
 
     fn choices(&self, unit: UnitIx) -> Vec<Duration> {
         let given = self.policy().period(self.params(unit));
         let tasks = self.tasks_below(unit);
         let candidates = match &self.options.periods {
-            Periods::Free(candidates) if !tasks.is_empty() => candidates,
+            Periods::Free(candidates) if !tasks.is_empty() && !self.beside.starts.contains_key(&unit) => {
+                candidates
+            }
             Periods::Free(_) | Periods::Given => return given.into_iter().collect(),
         };
         let mut periods = match candidates.as_slice() {
@@ -155,8 +171,12 @@ impl<'a> Trial<'a> {
         all.filter(|period| (PERIOD_MIN..=longest).contains(period) || Some(*period) == given).collect()
     }
 
-    /// The budget of a unit that has no deadlines below it: what the file reserves for it stays.
+    /// The budget of a unit that has no deadlines below it, which stays what the file reserves for it, or of
+    /// one that is sized later.
     pub(super) fn reservation(&self, unit: UnitIx) -> Option<Duration> {
+        if let Some(start) = self.beside.starts.get(&unit) {
+            return Some(*start);
+        }
         self.tasks_below(unit).is_empty().then(|| self.params(unit).budget.unwrap_or_default())
     }
 
@@ -167,8 +187,7 @@ impl<'a> Trial<'a> {
 
     /// The smallest budget that is tried: a multiple of the granularity that the policy accepts.
     pub(super) fn least(&self) -> Duration {
-        let least = self.policy().budgets.min().unwrap_or_default().max(NANOSECOND);
-        self.granule() * least.div_ceil(self.granule())
+        least_budget(self.policy(), self.options)
     }
 
     /// Gives the units their parameters.
@@ -195,7 +214,10 @@ impl<'a> Trial<'a> {
     }
 
     fn findings(&self, group: &Group, wanted: Option<UnitIx>) -> Findings {
-        of_group(Inputs::new(&self.host, self.index), self.pool, group, wanted)
+        let inputs = Inputs { host: &self.host, index: self.index, load: self.beside.load };
+        let mut found = of_group(inputs, self.pool, group, wanted);
+        found.tasks.retain(|task, _| !self.beside.tasks.contains(task));
+        found
     }
 
     /// Does the unit get its budget, and do its tasks hold their deadlines?
@@ -225,11 +247,15 @@ impl<'a> Trial<'a> {
     ) -> Result<Option<Duration>, Stopped> {
         self.apply(list);
         let Placed { unit, period, budget } = list[at];
-        if let Some(reserved) = self.reservation(unit) {
-            return Ok(Some(reserved));
-        }
         let granule = self.granule();
         let group = group(list, processors);
+        if let Some(reserved) = self.reservation(unit) {
+            // What is sized later needs at least this.
+            self.set_budget(unit, reserved);
+            let is_sized = self.beside.starts.contains_key(&unit);
+            let is_lost = is_sized && self.holds(&group, unit)?.0 == Delivery::Unsure;
+            return Ok((!is_lost).then_some(reserved));
+        }
         let (first, last) = (budget.max(self.least()).div_ceil(granule), period.div_floor(granule));
         if first > last {
             return Ok(None);
@@ -274,7 +300,7 @@ impl<'a> Trial<'a> {
         let found = self.findings(&group, Some(unit));
         let missing = found.tasks.into_iter().filter(|(_, answer)| !answer.answer.is_guaranteed());
         let task = |task: TaskIx| self.host.tasks[task.0].name.clone();
-        let missing = missing.map(|(at, answer)| Shortfall::Task { name: task(at), answer: answer.answer });
+        let missing = missing.map(|(at, of)| Shortfall::of_task(task(at), &of.answer, &self.host));
         std::iter::once(Shortfall::With { budget, period }).chain(missing).collect()
     }
 }
@@ -315,6 +341,22 @@ fn all_guaranteed(found: &Findings) -> bool {
 
 fn group(list: &[Placed], processors: usize) -> Group {
     Group { units: list.iter().map(|placed| placed.unit).collect(), processors }
+}
+
+/// The smallest budget that is tried: a multiple of the granularity that the policy accepts.
+pub(super) fn least_budget(policy: &PolicyInfo, options: &Options) -> Duration {
+    let granule = options.granularity.max(NANOSECOND);
+    let least = policy.budgets.min().unwrap_or_default().max(NANOSECOND);
+    granule * least.div_ceil(granule)
+}
+
+/// Does the policy of the pool accept a unit with these parameters?
+pub(super) fn accepts(host: &Host, pool: PoolIx, params: &UnitParams) -> Result<(), ParamError> {
+    let pool = &host.pools[pool.0];
+    let Ok(mut policy) = pool.policy.info.build(pool.processors.len(), &pool.policy.options) else {
+        return Ok(());
+    };
+    policy.insert(Instant::ZERO, params).map(drop)
 }
 
 pub(super) fn params_mut(host: &mut Host, unit: UnitIx) -> &mut UnitParams {

@@ -22,14 +22,18 @@ pub fn with_params(text: &str, file_name: &str, before: &Host, after: &Host) -> 
     ways.map(|document| document.to_string()).find(good).unwrap_or_else(|| to_toml(after))
 }
 
-/// The file with a budget for every domain that has tasks with deadlines and no budget: the whole period, to
-/// start from, and the names of these domains. Domains without a period get one if periods are free. `None`
-/// if there is nothing to fill in.
+/// The file with a budget for every domain that has tasks with deadlines, or a period and a network, and no
+/// budget: the whole period, to start from, and the names of these domains. Domains with tasks but without a
+/// period get one if periods are free. `None` if there is nothing to fill in.
 pub fn with_budgets(text: &str, free_periods: bool) -> Option<(String, Vec<String>)> {
     let mut document: DocumentMut = text.parse().ok()?;
-    let mut filled = Vec::new();
+    let (mut filled, in_networks) = (Vec::new(), in_networks(&document));
     for (name, domain) in document.get_mut("domain")?.as_table_like_mut()?.iter_mut() {
-        let Some(domain) = domain.as_table_like_mut().filter(|domain| wants_budget(*domain)) else {
+        let is_in_network = in_networks.iter().any(|other| other == name.get());
+        let wants = |domain: &dyn TableLike| {
+            wants_budget(domain) || is_in_network && has_room(domain) && domain.get("period").is_some()
+        };
+        let Some(domain) = domain.as_table_like_mut().filter(|domain| wants(*domain)) else {
             continue;
         };
         if free_periods && domain.get("period").is_none() {
@@ -67,7 +71,31 @@ pub fn periods(text: &str) -> (usize, Vec<String>) {
 
 /// Has the domain tasks with deadlines, and no place elsewhere for its budget?
 fn wants_budget(domain: &dyn TableLike) -> bool {
-    domain.get("in").is_none() && domain.get("vcpu").is_none() && has_deadlines(domain)
+    has_room(domain) && has_deadlines(domain)
+}
+
+/// Has the domain, which is in a pool, one budget for all its vCPUs, if it has any?
+fn has_room(domain: &dyn TableLike) -> bool {
+    let vcpus = domain.get("vcpu").and_then(Item::as_table_like);
+    let has_own = |vcpu: &Item| {
+        vcpu.as_table_like().is_none_or(|vcpu| vcpu.get("budget").is_some() || vcpu.get("period").is_some())
+    };
+    let is_one = vcpus.is_none_or(|vcpus| !vcpus.iter().any(|(_, vcpu)| has_own(vcpu)));
+    domain.get("in").is_none() && (domain.get("vcpu").is_none() || vcpus.is_some()) && is_one
+}
+
+/// The domains that drive networks, or at which flows begin or end.
+fn in_networks(document: &DocumentMut) -> Vec<String> {
+    let tables = |key: &str| {
+        let tables = document.get(key).and_then(Item::as_table_like).into_iter().flat_map(TableLike::iter);
+        tables.filter_map(|(_, table)| table.as_table_like()).collect::<Vec<_>>()
+    };
+    let names = |tables: Vec<&dyn TableLike>, keys: &[&str]| {
+        let name = |table: &dyn TableLike, key: &str| table.get(key)?.as_str().map(str::to_string);
+        let all = tables.into_iter().flat_map(|table| keys.iter().map(move |key| name(table, key)));
+        all.flatten().collect::<Vec<_>>()
+    };
+    [names(tables("network"), &["driver"]), names(tables("flow"), &["from", "to"])].concat()
 }
 
 fn has_deadlines(domain: &dyn TableLike) -> bool {

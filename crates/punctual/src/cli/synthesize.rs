@@ -29,8 +29,9 @@ use super::{exit, interrupt};
 /// Finds a budget for every vCPU under a policy with budgets (and for every task that such a policy schedules
 /// itself), and priorities and processors if the file gives none. vCPUs without deadlines inside keep the
 /// file's budget; other domains need no budget in the file, and with `--periods free` no period. The result
-/// is analysed again as a whole, and no budget in it can be one step smaller. Exit code 0: found; 1: no
-/// budgets suffice; 2: the command line or the file is wrong. docs/analysis.md explains the search.
+/// is analysed again as a whole, and no budget in it can be one step smaller. Budgets on which the same flow
+/// or chain depends, or the same task that moves between vCPUs, are chosen together. Exit code 0: found; 1:
+/// no budgets suffice; 2: the command line or the file is wrong. docs/analysis.md explains the search.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual synthesize host.toml                          which budgets are enough?\n  \
@@ -208,7 +209,7 @@ fn show(args: &Args, ui: &Ui, found: &Synthesis, growth: &[Growth], file: String
 
 fn tick(bar: &ProgressBar, stage: Stage) {
     match stage {
-        Stage::Search { analyses } if analyses.is_multiple_of(256) => {
+        Stage::Search { analyses } if analyses.is_multiple_of(32) => {
             bar.set_message(format!("{analyses} analyses"));
         }
         Stage::Growth { done, total } if done.is_multiple_of(16) => {
@@ -282,6 +283,8 @@ fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> St
     short.iter().for_each(|text| out += &wrapped("  ", "    ", text));
     out += if found.exact {
         "No smaller budgets suffice with these choices, as far as the tests can tell.\n\n"
+    } else if found.together {
+        "No budget can be one step smaller beside the others; other combinations may need less.\n\n"
     } else {
         "The search ended early: smaller budgets may suffice (--effort).\n\n"
     };
