@@ -40,6 +40,8 @@ pub enum Event {
     Misplaced(String),
     /// An interface has no mapped ring: each of its frames takes a system call.
     NoRing { uplink: String, error: String },
+    /// Frames to an interface are not sent in batches: each takes a system call.
+    NoBatches { uplink: String, error: String },
 }
 
 /// Takes events, from any thread.

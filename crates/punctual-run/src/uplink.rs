@@ -8,7 +8,7 @@ use punctual_linux::os::net;
 use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
 use punctual_switch::pcap::Files;
-use punctual_switch::wire::{Device, Frames, Listener, Mapped, Next, VnetHeader, Wire};
+use punctual_switch::wire::{Device, Flushed, Frames, Listener, Mapped, Next, Room, VnetHeader, Wire};
 
 use crate::error::ServeError;
 use crate::events::{Event, Events};
@@ -157,7 +157,10 @@ impl Uplink {
                 if let Some(error) = card.without_ring() {
                     events(Event::NoRing { uplink: self.name.clone(), error: error.to_string() });
                 }
-                Box::new(Mapped(Card(card)))
+                if let Some(error) = card.without_batches() {
+                    events(Event::NoBatches { uplink: self.name.clone(), error: error.to_string() });
+                }
+                Box::new(Mapped::new(Card(card)))
             }
             Kind::Program => Box::new(Listener::new(path).map_err(|error| failed(&error))?),
             Kind::Replay => {
@@ -200,6 +203,19 @@ impl Frames for Card {
 
     fn release(&mut self) {
         self.0.release();
+    }
+
+    fn room(&mut self, bytes: usize) -> Room<'_> {
+        match self.0.room(bytes) {
+            net::Room::Here(room) => Room::Here(room),
+            net::Room::Full => Room::Full,
+            net::Room::Unfit => Room::Unfit,
+        }
+    }
+
+    fn flush(&mut self) -> Flushed {
+        let net::Flushed { lost, is_behind } = self.0.flush();
+        Flushed { lost, is_behind }
     }
 }
 

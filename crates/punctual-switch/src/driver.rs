@@ -88,10 +88,15 @@ impl Queue {
 
     /// Writes a chain into the next avail entry. Returns the avail index that publishes it.
     pub(crate) fn push_avail(&self, memory: &GuestMemoryMmap, head: u16) -> io::Result<u16> {
-        let slot = u64::from(self.next_avail.0 % self.entries);
+        self.push_avail_at(memory, self.next_avail.0, head)
+    }
+
+    /// Writes a chain into the avail entry of index `at`. Returns the avail index that publishes it.
+    pub(crate) fn push_avail_at(&self, memory: &GuestMemoryMmap, at: u16, head: u16) -> io::Result<u16> {
+        let slot = u64::from(at % self.entries);
         let place = GuestAddress(self.avail + 4 + 2 * slot);
         memory.store(head.to_le(), place, Ordering::Relaxed).map_err(other)?;
-        Ok((self.next_avail + Wrapping(1)).0)
+        Ok(at.wrapping_add(1))
     }
 
     /// Stores the avail index. Returns whether the switch wants a kick.

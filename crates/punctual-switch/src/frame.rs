@@ -34,6 +34,11 @@ pub(crate) fn header_bytes(features: u64) -> usize {
 const NEEDS_CSUM: u8 = 1;
 const GSO_ECN: u8 = 0x80;
 
+/// Does a frame with this header need no checksum and no segmentation?
+pub(crate) fn is_complete(header: &[u8; HEADER_BYTES]) -> bool {
+    header[0] & NEEDS_CSUM == 0 && header[1] == 0
+}
+
 /// The header with which a receiver that accepted `features` gets a frame that was sent with header `sent`.
 /// `None`: the receiver does not accept such a frame. The caller sets `num_buffers`.
 #[inline]

@@ -6,20 +6,25 @@
 //! buffers of the RX ring; the only copy is the one between rings that every packet has.
 //!
 //! # Bounds
-//! A turn moves at most [`FRAMES_PER_TURN`] frames in each direction. If a rate limit or the discipline holds
+//! A turn moves at most [`FRAMES_PER_TURN`] frames in each direction. Frames are moved in batches of at most
+//! [`FRAMES_PER_BATCH`]: the switch sees those of a batch together, and the wire may send them together. So a
+//! frame waits for the frames before it in its own direction, for the rest of its batch, and for a nap of the
+//! thread ([`NAP`]). Planes wait for none of this. If a rate limit or the discipline holds
 //! the port back, its TX ring fills up, and the thread does not read the wire until there is room. Frames
 //! that the wire does not accept are dropped and counted as lost.
 //!
 //! # Idle
-//! The thread sleeps until the wire, the switch or the stop event wakes it. It has no timer and never polls.
+//! The thread sleeps until the wire, the switch or the stop event wakes it. It never polls, and has a timer
+//! only during a nap, or while the wire has no room for a frame.
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use punctual_sched::Instant;
+use punctual_sched::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress, VolatileSlice};
 
@@ -33,7 +38,7 @@ use crate::narrow::{nanos, to_u32};
 use crate::protocol::Region;
 use crate::ring::VringConfig;
 use crate::sys::{processor_time, signal, timespec};
-use crate::wire::Wire;
+use crate::wire::{Flushed, Wire};
 
 /// The size of each ring.
 const ENTRIES: u16 = 256;
@@ -43,6 +48,20 @@ const BUFFER_BYTES: u32 = (FRAME_BYTES_MAX + to_u32(HEADER_BYTES) + 1).next_mult
 
 /// Frames in each direction between two checks of the stop flag.
 const FRAMES_PER_TURN: usize = 64;
+
+/// Frames that the switch sees together, and that the wire sends together.
+const FRAMES_PER_BATCH: usize = 32;
+
+/// After a sleep that was shorter than this, the thread takes naps while frames come: a wake-up costs as much
+/// as several frames.
+const SHORT_SLEEP: Duration = Duration::from_us(20);
+
+/// A nap, which nothing ends. At the rate of 64-byte frames that a core of the host sends, some thirty come
+/// meanwhile.
+const NAP: Duration = Duration::from_us(50);
+
+/// When a wire that had no room for frames is asked again.
+const BEHIND_RETRY: Duration = Duration::from_us(100);
 
 /// The uplink's driver accepts all offered features but these two: its buffers hold any frame.
 const FEATURES: u64 = features::OFFERED & !(features::MRG_RXBUF | features::INDIRECT_DESC);
@@ -59,6 +78,12 @@ pub(crate) struct Uplink {
     counters: Arc<Counters>,
     /// The epoll set includes the wire.
     reads_wire: bool,
+    /// The wire has frames for which it had no room.
+    is_behind: bool,
+    /// Frames that were moved.
+    moved: u64,
+    /// The last sleep that something ended was shorter than [`SHORT_SLEEP`].
+    slept_little: bool,
     /// This thread's use of its plane's budget.
     meter: Option<Meter>,
     start: std::time::Instant,
@@ -131,6 +156,9 @@ impl Uplink {
             stopped: Arc::default(),
             counters,
             reads_wire: true,
+            is_behind: false,
+            moved: 0,
+            slept_little: false,
             meter: None,
             start: std::time::Instant::now(),
         })
@@ -174,13 +202,21 @@ impl Uplink {
     ) -> io::Result<()> {
         self.start = start;
         self.meter = plane_budget.map(|plane_budget| Meter::new(plane_budget, self.now()));
+        // Naps end in time. A thread of real-time priority has no slack anyway.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while !self.stopped.load(Ordering::Acquire) {
             if self.throttle() {
                 continue;
             }
+            let before = self.moved;
             let (read, written) = (self.read_wire()?, self.write_wire()?);
-            if read == Progress::Idle && written == Progress::Idle && !self.enable_calls()? {
-                self.sleep();
+            if read == Progress::Busy || written == Progress::Busy {
+                continue;
+            }
+            if self.slept_little && self.moved > before {
+                self.rest(|_| drop(rustix::thread::nanosleep(&timespec(NAP))));
+            } else if !self.enable_calls()? {
+                self.slept_little = self.rest(Uplink::sleep) < SHORT_SLEEP;
             }
         }
         // The last frames must not wait for a replenishment.
@@ -212,22 +248,29 @@ impl Uplink {
         true
     }
 
-    /// Sleeps until the wire, a ring or the stop event is ready.
-    fn sleep(&mut self) {
+    /// Lets the thread sleep. Returns for how long.
+    fn rest(&mut self, sleep: impl FnOnce(&Uplink)) -> Duration {
         let took = processor_time().as_ns();
         self.counters.processor_ns.store(took, Ordering::Relaxed);
-        let now = self.now();
+        let start = self.now();
         if let Some(meter) = &mut self.meter {
-            meter.sleep(now);
+            meter.sleep(start);
         }
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
-        // An interrupted wait is a wake-up like any other.
-        let _ = epoll::wait(&self.epoll, &mut events[..], None);
+        sleep(self);
         self.counters.wakeups.fetch_add(1, Ordering::Relaxed);
         let now = self.now();
         if let Some(meter) = &mut self.meter {
             meter.wake(now);
         }
+        now.since(start)
+    }
+
+    /// Sleeps until the wire, a ring or the stop event is ready.
+    fn sleep(&self) {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
+        let timeout = self.is_behind.then(|| timespec(BEHIND_RETRY));
+        // An interrupted wait is a wake-up like any other.
+        let _ = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
     }
 
     fn buffer<'a>(memory: &'a Memory, queue: &Queue, head: u16, bytes: u32) -> io::Result<VolatileSlice<'a>> {
@@ -238,9 +281,24 @@ impl Uplink {
         region.get_slice(at, bytes as usize).map_err(|_| outside())
     }
 
-    /// Moves frames from the wire to the TX ring.
+    /// Moves frames from the wire to the TX ring. The switch sees those of a batch together.
     fn read_wire(&mut self) -> io::Result<Progress> {
-        for _ in 0..FRAMES_PER_TURN {
+        for _ in 0..FRAMES_PER_TURN / FRAMES_PER_BATCH {
+            let mut index = self.send.next_avail.0;
+            let read = self.read_batch(&mut index);
+            if index != self.send.next_avail.0 && self.send.publish_avail(&self.memory.guest, index, true)? {
+                signal(&self.send.kick);
+            }
+            if read? == Progress::Idle {
+                return Ok(Progress::Idle);
+            }
+        }
+        Ok(Progress::Busy)
+    }
+
+    /// Reads a batch into the TX ring, up to the avail index `index`, and does not publish it.
+    fn read_batch(&mut self, index: &mut u16) -> io::Result<Progress> {
+        for _ in 0..FRAMES_PER_BATCH {
             if self.is_due() {
                 return Ok(Progress::Busy);
             }
@@ -257,17 +315,36 @@ impl Uplink {
             self.send.free.pop();
             let place = self.send.descriptors + u64::from(head) * DESC_BYTES;
             driver::write_descriptor(&self.memory.guest, place, self.send.buffer(head), to_u32(bytes), 0, 0)?;
-            let index = self.send.push_avail(&self.memory.guest, head)?;
-            if self.send.publish_avail(&self.memory.guest, index, true)? {
-                signal(&self.send.kick);
+            *index = self.send.push_avail_at(&self.memory.guest, *index, head)?;
+            self.moved += 1;
+        }
+        Ok(Progress::Busy)
+    }
+
+    /// Moves frames from the RX ring to the wire, which sends those of a batch together.
+    fn write_wire(&mut self) -> io::Result<Progress> {
+        for _ in 0..FRAMES_PER_TURN / FRAMES_PER_BATCH {
+            let mut index = self.receive.next_avail.0;
+            let written = self.write_batch(&mut index);
+            let Flushed { lost, is_behind } = self.wire.flush();
+            self.counters.lost.fetch_add(lost.into(), Ordering::Relaxed);
+            self.is_behind = is_behind;
+            if index != self.receive.next_avail.0
+                && self.receive.publish_avail(&self.memory.guest, index, true)?
+            {
+                signal(&self.receive.kick);
+            }
+            if written? == Progress::Idle {
+                return Ok(Progress::Idle);
             }
         }
         Ok(Progress::Busy)
     }
 
-    /// Moves frames from the RX ring to the wire.
-    fn write_wire(&mut self) -> io::Result<Progress> {
-        for _ in 0..FRAMES_PER_TURN {
+    /// Gives the wire a batch, and the buffers back to the RX ring up to the avail index `index`, which is
+    /// not published.
+    fn write_batch(&mut self, index: &mut u16) -> io::Result<Progress> {
+        for _ in 0..FRAMES_PER_BATCH {
             if self.is_due() {
                 return Ok(Progress::Busy);
             }
@@ -278,10 +355,8 @@ impl Uplink {
             if !self.wire.send(&mut frame) {
                 self.counters.lost.fetch_add(1, Ordering::Relaxed);
             }
-            let index = self.receive.push_avail(&self.memory.guest, head)?;
-            if self.receive.publish_avail(&self.memory.guest, index, true)? {
-                signal(&self.receive.kick);
-            }
+            *index = self.receive.push_avail_at(&self.memory.guest, *index, head)?;
+            self.moved += 1;
         }
         Ok(Progress::Busy)
     }

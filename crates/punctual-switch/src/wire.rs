@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, socket_with};
 use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile};
 
-use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, shift_offsets};
+use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, is_complete, shift_offsets};
 use crate::narrow::to_u16;
 use crate::socket::remove_stale_socket;
 
@@ -29,8 +29,23 @@ pub trait Wire: Debug + Send {
     /// When no frame will arrive any more.
     fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>>;
 
-    /// Sends a frame with its header. Returns whether it was accepted; otherwise it is lost.
+    /// Sends a frame with its header, at once or by the next flush. Returns whether it was accepted;
+    /// otherwise it is lost.
     fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool;
+
+    /// Sends the frames that were not sent at once.
+    fn flush(&mut self) -> Flushed {
+        Flushed::default()
+    }
+}
+
+/// What became of frames that were not sent at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Frames that were accepted and are lost all the same.
+    pub lost: u32,
+    /// There was no room for some frames: flush again soon.
+    pub is_behind: bool,
 }
 
 /// The error of the system call underneath.
@@ -142,39 +157,87 @@ pub trait Frames: AsFd + Debug + Send {
 
     /// Releases what [`Frames::next`] returned.
     fn release(&mut self);
+
+    /// Room for a frame of `bytes` bytes, without a header, that the next flush sends.
+    fn room(&mut self, bytes: usize) -> Room<'_>;
+
+    /// Sends the frames in rooms.
+    fn flush(&mut self) -> Flushed;
+}
+
+/// Room for a frame that a flush sends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Room<'a> {
+    Here(&'a mut [u8]),
+    /// The frames before it are not sent yet.
+    Full,
+    /// The frame is to be written to the descriptor.
+    Unfit,
 }
 
 /// A wire to [`Frames`].
 #[derive(Debug)]
-pub struct Mapped<F>(pub F);
+pub struct Mapped<F> {
+    frames: F,
+    /// Frames that were lost before a frame that was written.
+    lost: u32,
+}
+
+impl<F> Mapped<F> {
+    pub fn new(frames: F) -> Self {
+        Mapped { frames, lost: 0 }
+    }
+}
 
 impl<F: Frames> Wire for Mapped<F> {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.frames.as_fd()
     }
 
     fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
-        let bytes = match self.0.next() {
+        let bytes = match self.frames.next() {
             Next::Nothing => return Ok(None),
             Next::Gone => return Err(Errno::NODEV.into()),
-            Next::Read => return Device::new(self.0.as_fd(), VnetHeader::Legacy).receive(room),
+            Next::Read => return Device::new(self.frames.as_fd(), VnetHeader::Legacy).receive(room),
             Next::Frame(frame, tag) => put(frame, tag, room),
             // If it is not there after all, the next one may be.
-            Next::Long(None) => Device::new(self.0.as_fd(), VnetHeader::Legacy).receive(room)?.unwrap_or(0),
+            Next::Long(None) => {
+                Device::new(self.frames.as_fd(), VnetHeader::Legacy).receive(room)?.unwrap_or(0)
+            }
             Next::Long(Some(tag)) => {
                 let mut behind = room.offset(TAG_BYTES).map_err(io_error)?;
-                match Device::new(self.0.as_fd(), VnetHeader::Legacy).receive(&mut behind)? {
+                match Device::new(self.frames.as_fd(), VnetHeader::Legacy).receive(&mut behind)? {
                     Some(bytes) => put_tag(tag, bytes, room),
                     None => 0,
                 }
             }
         };
-        self.0.release();
+        self.frames.release();
         Ok(Some(bytes))
     }
 
     fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
-        Device::new(self.0.as_fd(), VnetHeader::Legacy).send(frame)
+        let mut header = [0; HEADER_BYTES];
+        frame.copy_to(&mut header);
+        let data = frame.offset(HEADER_BYTES);
+        if let Ok(data) = data
+            && is_complete(&header)
+        {
+            match self.frames.room(data.len()) {
+                Room::Here(room) => return data.copy_to(room) == room.len(),
+                Room::Full => return false,
+                Room::Unfit => {}
+            }
+        }
+        // Behind the frames before it.
+        let Flushed { lost, is_behind } = self.frames.flush();
+        self.lost += lost;
+        !is_behind && Device::new(self.frames.as_fd(), VnetHeader::Legacy).send(frame)
+    }
+
+    fn flush(&mut self) -> Flushed {
+        let flushed = self.frames.flush();
+        Flushed { lost: flushed.lost + std::mem::take(&mut self.lost), ..flushed }
     }
 }
 
@@ -349,6 +412,14 @@ mod tests {
         fn release(&mut self) {
             self.slots.remove(0);
         }
+
+        fn room(&mut self, _: usize) -> Room<'_> {
+            Room::Unfit
+        }
+
+        fn flush(&mut self) -> Flushed {
+            Flushed::default()
+        }
     }
 
     #[test]
@@ -360,7 +431,7 @@ mod tests {
             rustix::io::write(&kernel, &frame(text)).expect("written");
         }
         let slots = vec![Some(frame("first")), None, None, Some(vec![7; 9]), None, Some(frame("last"))];
-        let mut wire = Mapped(Slots { socket: device.descriptor, slots, tag: None });
+        let mut wire = Mapped::new(Slots { socket: device.descriptor, slots, tag: None });
         let mut memory = [0xee; 24];
         let mut room = VolatileSlice::from(&mut memory[..]);
         let mut came = Vec::new();
@@ -386,7 +457,7 @@ mod tests {
         let short = vec![9; LEGACY_BYTES + ADDRESSES_BYTES - 1];
         let slots = vec![Some(frame("short")), None, None, None, Some(short)];
         let tag = [0x81, 0, 0x20, 20];
-        let mut wire = Mapped(Slots { socket: device.descriptor, slots, tag: Some(tag) });
+        let mut wire = Mapped::new(Slots { socket: device.descriptor, slots, tag: Some(tag) });
         let mut memory = [0xee; 64];
         let mut room = VolatileSlice::from(&mut memory[..]);
         let moved = [1, 1, 58, 0, 0xa8, 5, 38, 0, 16, 0, 0, 0];
@@ -406,5 +477,93 @@ mod tests {
         let room = VolatileSlice::from(&mut memory[..]);
         assert_eq!(put(&[9; 100], None, &room), 20);
         assert_eq!(memory[9..14], [9, 0, 0, 9, 9]);
+    }
+
+    /// A device with room for `rooms` frames between two flushes. A written frame is a message of the socket.
+    #[derive(Debug)]
+    struct Rooms {
+        socket: OwnedFd,
+        rooms: Vec<Vec<u8>>,
+        used: usize,
+        flushed: Flushed,
+    }
+
+    impl AsFd for Rooms {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.socket.as_fd()
+        }
+    }
+
+    impl Frames for Rooms {
+        fn next(&mut self) -> Next<'_> {
+            Next::Gone
+        }
+
+        fn release(&mut self) {}
+
+        fn room(&mut self, bytes: usize) -> Room<'_> {
+            if bytes > 20 {
+                return Room::Unfit;
+            }
+            let Some(room) = self.rooms.get_mut(self.used) else { return Room::Full };
+            self.used += 1;
+            *room = vec![0; bytes];
+            Room::Here(room)
+        }
+
+        fn flush(&mut self) -> Flushed {
+            if !self.flushed.is_behind {
+                for room in self.rooms.iter().take(std::mem::take(&mut self.used)) {
+                    rustix::io::write(&self.socket, room).expect("sent");
+                }
+            }
+            self.flushed
+        }
+    }
+
+    fn rooms(rooms: usize) -> (Mapped<Rooms>, OwnedFd) {
+        let (device, kernel) = device(VnetHeader::Legacy);
+        let socket = device.descriptor;
+        let rooms = Rooms { socket, rooms: vec![Vec::new(); rooms], used: 0, flushed: Flushed::default() };
+        (Mapped::new(rooms), kernel)
+    }
+
+    /// Sends a frame with this header's first byte. Returns whether it was accepted.
+    fn send(wire: &mut Mapped<Rooms>, flags: u8, text: &str) -> bool {
+        let mut frame = [&[flags], &[0; HEADER_BYTES - 1][..], text.as_bytes()].concat();
+        wire.send(&mut VolatileSlice::from(&mut frame[..]))
+    }
+
+    #[test]
+    fn frames_of_a_batch_and_written_ones_are_sent_in_order() {
+        let (mut wire, kernel) = rooms(4);
+        // The second needs a checksum, and the fourth is too long: they are written with their header.
+        assert!(send(&mut wire, 0, "first"));
+        assert!(send(&mut wire, 1, "second"));
+        assert!(send(&mut wire, 0, "third"));
+        assert!(send(&mut wire, 0, "fourth, which is too long"));
+        assert!(send(&mut wire, 0, "fifth"));
+        assert_eq!(wire.flush(), Flushed::default());
+        let (mut came, mut message) = (Vec::new(), [0; 40]);
+        while let Ok(bytes) = rustix::io::read(&kernel, &mut message) {
+            came.push(String::from_utf8_lossy(&message[..bytes]).into_owned());
+        }
+        let header = |flags: &str| format!("{flags}{}", "\0".repeat(9));
+        let second = header("\u{1}") + "second";
+        let fourth = header("\0") + "fourth, which is too long";
+        assert_eq!(came, ["first", &second, "third", &fourth, "fifth"]);
+    }
+
+    #[test]
+    fn frames_without_room_are_lost_and_none_overtakes_another() {
+        let (mut wire, kernel) = rooms(2);
+        wire.frames.flushed = Flushed { lost: 3, is_behind: true };
+        assert!(send(&mut wire, 0, "first"));
+        assert!(!send(&mut wire, 1, "written"), "the first is not sent yet");
+        assert!(send(&mut wire, 0, "second"));
+        assert!(!send(&mut wire, 0, "third"), "there is no room");
+        // Those of the flush before the written frame count as well.
+        assert_eq!(wire.flush(), Flushed { lost: 6, is_behind: true });
+        assert!(rustix::io::read(&kernel, &mut [0; 40]).is_err(), "nothing is sent");
     }
 }

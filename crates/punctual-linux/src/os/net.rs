@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "ioctl(2), unshare(2)")]
 
 mod interface;
+mod xdp;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +13,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Tag};
+pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Room, Tag};
+pub use xdp::{Flushed, XDP_BATCH};
 
 /// The directory of this network namespace's devices (Linux `Documentation/ABI/testing/sysfs-class-net`).
 pub const DEVICES: &str = "/sys/class/net";

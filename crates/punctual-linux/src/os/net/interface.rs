@@ -9,8 +9,10 @@
 //! The kernel strips the VLAN tag from a frame before a socket sees it and reports the tag in the ring. The
 //! reader puts it back.
 //!
-//! Each frame is sent by one system call. A TX ring is no cheaper where frames go to another socket of the
-//! host, and twice as expensive for a segment of 64 KiB: the kernel takes its pages and copies them later.
+//! Frames are sent in batches ([`XdpSender`]), if the kernel has AF_XDP. Others, and those with a checksum or
+//! segmentation to be done, are sent by one system call each. A TX ring is no cheaper where frames go to
+//! another socket of the host, and twice as expensive for a segment of 64 KiB: the kernel takes its pages and
+//! copies them later.
 
 #![expect(unsafe_code, reason = "a ring that the kernel writes")]
 
@@ -21,7 +23,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::{any_socket, checked, index};
+use super::xdp::{Flushed, XdpSender};
+use super::{any_socket, checked, flags_request, index, ioctl};
 
 /// Bytes of the virtio-net header in front of each frame of an interface.
 pub const INTERFACE_HEADER_BYTES: usize = 10;
@@ -50,6 +53,7 @@ pub struct Interface {
     socket: OwnedFd,
     index: u32,
     ring: Result<Ring, io::Error>,
+    sender: Result<XdpSender, io::Error>,
     /// Was it down when it was last looked at?
     is_down: bool,
 }
@@ -67,6 +71,17 @@ pub enum Frame<'a> {
     NoRing,
     /// Nothing will come any more: the interface was removed.
     Gone,
+}
+
+/// Room for a frame that is sent in a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Room<'a> {
+    /// Its bytes go here.
+    Here(&'a mut [u8]),
+    /// The interface has not sent those before it.
+    Full,
+    /// Such a frame is not sent in a batch: it is written to the descriptor.
+    Unfit,
 }
 
 /// The ring that the kernel fills.
@@ -174,6 +189,15 @@ fn set_slots(socket: &OwnedFd, slots: usize) -> io::Result<()> {
     set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
 }
 
+/// Bytes behind the Ethernet header that the interface sends at most.
+fn mtu(name: &str) -> io::Result<usize> {
+    let mut request = flags_request(name, 0)?;
+    ioctl(any_socket()?, libc::SIOCGIFMTU as _, (&raw mut request).cast())?;
+    // SAFETY: the kernel has filled in this field.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or_default())
+}
+
 /// Is there no interface with this index any more?
 fn has_left(index: u32) -> bool {
     let name = |socket| rustix::net::netdevice::index_to_name(&socket, index).map_err(io::Error::from);
@@ -248,12 +272,32 @@ impl Interface {
         let everything =
             libc::packet_mreq { mr_ifindex: index as i32, mr_type: kind, mr_alen: 0, mr_address: [0; 8] };
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &everything)?;
-        Ok(Interface { socket, index, ring, is_down: false })
+        let sender = mtu(name).and_then(|mtu| XdpSender::new(index, mtu + libc::ETH_HLEN as usize));
+        Ok(Interface { socket, index, ring, sender, is_down: false })
     }
 
     /// Why there is no ring, if it could not be set up: each frame is then read by a system call.
     pub fn without_ring(&self) -> Option<&io::Error> {
         self.ring.as_ref().err()
+    }
+
+    /// Why frames are not sent in batches, if they are not.
+    pub fn without_batches(&self) -> Option<&io::Error> {
+        self.sender.as_ref().err()
+    }
+
+    /// Room for a frame of this length that [`Interface::flush`] sends, without a header. Frames that need
+    /// one are written to the descriptor, after a flush.
+    pub fn room(&mut self, bytes: usize) -> Room<'_> {
+        match &mut self.sender {
+            Ok(sender) if sender.takes(bytes) => sender.room(bytes).map_or(Room::Full, Room::Here),
+            _ => Room::Unfit,
+        }
+    }
+
+    /// Sends what was put into rooms.
+    pub fn flush(&mut self) -> Flushed {
+        self.sender.as_mut().map(XdpSender::flush).unwrap_or_default()
     }
 
     /// The next frame. [`Interface::release`] returns its slot to the kernel.
@@ -468,6 +512,102 @@ mod tests {
                 }
                 assert!(removal.wait().expect("it ends").success());
             }
+        });
+    }
+
+    /// Puts a frame into a room. Returns whether there was one.
+    fn put(interface: &mut Interface, frame: &[u8]) -> bool {
+        let data = &frame[INTERFACE_HEADER_BYTES..];
+        match interface.room(data.len()) {
+            Room::Here(room) => room.copy_from_slice(data),
+            Room::Full => return false,
+            Room::Unfit => panic!("a frame of {} bytes has no room", data.len()),
+        }
+        true
+    }
+
+    /// Does the kernel have batches? If not, a test is skipped.
+    fn has_batches(interface: &Interface) -> bool {
+        let Some(error) = interface.without_batches() else { return true };
+        eprintln!("skipped, no AF_XDP here: {error}");
+        false
+    }
+
+    #[test]
+    fn frames_of_batches_and_written_ones_come_in_order() {
+        apart(|| {
+            let mut interface = Interface::open("lo").expect("open");
+            if !has_batches(&interface) {
+                return;
+            }
+            assert_eq!(interface.room(13), Room::Unfit, "no frame is so short");
+            assert_eq!(interface.room(60_000), Room::Unfit, "a segment");
+            // More than once around.
+            for burst in 0..20 {
+                let length = |at: u32| 60 + (at as usize * 40) % 1_455;
+                let frames: Vec<_> = (0..50).map(|at| frame(burst * 50 + at, length(at))).collect();
+                for (at, frame) in frames.iter().enumerate() {
+                    if at == 20 {
+                        assert_eq!(interface.flush(), Flushed::default());
+                        send(&interface, frame);
+                    } else {
+                        assert!(put(&mut interface, frame));
+                    }
+                }
+                assert_eq!(interface.flush(), Flushed::default());
+                frames.iter().for_each(|frame| expect(&mut interface, frame));
+            }
+            let frames: Vec<_> = (0..).map(|at| frame(at, 64)).take(100).collect();
+            let fitting = frames.iter().take_while(|frame| put(&mut interface, frame)).count();
+            assert_eq!(fitting, 64, "as many as may wait");
+            assert_eq!(interface.flush(), Flushed::default());
+            frames[..fitting].iter().for_each(|frame| expect(&mut interface, frame));
+            assert_eq!(receive(&mut interface), None);
+        });
+    }
+
+    #[test]
+    fn frames_for_an_interface_that_is_down_are_lost_and_never_sent_later() {
+        apart(|| {
+            let ip = |words: &str| {
+                let status = std::process::Command::new("ip").args(words.split(' ')).status();
+                status.is_ok_and(|status| status.success())
+            };
+            if !ip("link add v0 type veth peer name v1") || !ip("link set v0 up") || !ip("link set v1 up") {
+                assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "skipped: no ip or no veth");
+                return eprintln!("skipped, no ip or no veth here");
+            }
+            let mut interface = Interface::open("v0").expect("open");
+            let mut other = Interface::open("v1").expect("open");
+            if !has_batches(&interface) {
+                return;
+            }
+            // The kernel's own frames (IPv6) are not counted.
+            let mut numbers = |wanted: std::ops::Range<u32>| {
+                let end = Instant::now() + Duration::from_secs(10);
+                let mut came = Vec::new();
+                while came.len() < wanted.len() && Instant::now() < end {
+                    came.extend(receive(&mut other).filter(|frame| frame[22..24] == [0x88, 0xb5]));
+                }
+                let wanted: Vec<_> = wanted.map(|number| frame(number, 64)).collect();
+                assert!(came == wanted, "{} frames came instead of {}", came.len(), wanted.len());
+            };
+            for round in 0..3 {
+                assert!(ip("link set v0 down"));
+                for (batch, count) in [(0, 5), (1, 40)] {
+                    assert!((0..count).all(|at| put(&mut interface, &frame(9_000 + at, 64))), "{batch}");
+                    assert_eq!(interface.flush(), Flushed { lost: count, is_behind: false });
+                }
+                assert!(ip("link set v0 up"));
+                for first in [round * 100, round * 100 + 40] {
+                    assert!((first..first + 40).all(|number| put(&mut interface, &frame(number, 64))));
+                    assert_eq!(interface.flush(), Flushed::default());
+                    numbers(first..first + 40);
+                }
+            }
+            assert!(ip("link del v0"));
+            assert!(put(&mut interface, &frame(1, 64)));
+            assert_eq!(interface.flush(), Flushed { lost: 1, is_behind: false });
         });
     }
 

@@ -48,6 +48,9 @@ fn print(event: &Event, steps: &Steps, ui: &Ui) {
         Event::NoRing { uplink, error } => {
             eprintln!("uplink {uplink}: no mapped ring, a call for each frame: {error}");
         }
+        Event::NoBatches { uplink, error } => {
+            eprintln!("uplink {uplink}: no AF_XDP, a call for each frame that is sent: {error}");
+        }
     }
 }
 
