@@ -95,14 +95,12 @@ pub(crate) fn start<'a>(
             outside.push(end);
         }
         for uplink in uplinks {
-            ports.push(Port {
-                end: End::Uplink(uplink.open(false, events)?),
-                plane: planes.of(uplink.params.priority),
-                name: uplink.name,
-                params: uplink.params,
-                address: None,
-                vlans: uplink.vlans,
-            });
+            let home = ports.len();
+            ports.push(uplink_port(&uplink, End::Uplink(uplink.open(false, events)?), &planes));
+            for class in uplink.classes() {
+                let end = End::UplinkClass(class.open(false, events)?, home);
+                ports.push(uplink_port(&class, end, &planes));
+            }
         }
         all.interfaces.extend(ends);
         all.outside.extend(outside);
@@ -142,7 +140,7 @@ fn ports(
         .filter(|(_, interface)| is_on_switch(&host.domains[interface.domain.0].live.backend, default));
     let of_vms: Vec<_> = of_vms.collect();
     let priorities = of_vms.iter().map(|(_, interface)| interface.params.priority);
-    let priorities: Vec<_> = priorities.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
+    let priorities: Vec<_> = priorities.chain(uplinks.iter().flat_map(Uplink::priorities)).collect();
     let overrides = PlaneOverrides { one: one_plane, ..PlaneOverrides::default() };
     let planes = Planes::new(network, &priorities, &overrides);
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
@@ -170,6 +168,17 @@ fn ports(
         });
     }
     Ok((ports, planes, interfaces))
+}
+
+fn uplink_port(uplink: &Uplink, end: End, planes: &Planes) -> Port {
+    Port {
+        end,
+        plane: planes.of(uplink.params.priority),
+        name: uplink.name.clone(),
+        params: uplink.params.clone(),
+        address: None,
+        vlans: uplink.vlans.clone(),
+    }
 }
 
 /// The port of a host outside, behind which this process itself stands.

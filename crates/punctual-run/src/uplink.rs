@@ -1,5 +1,6 @@
 //! Uplinks: what a switch connects to beyond the VMs, by the text that a user writes for it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -40,6 +41,10 @@ pub(crate) struct Uplink {
     pub params: InterfaceParams,
     /// Its VLANs.
     pub vlans: Vlans,
+    /// Priorities of frames by the PCP of their VLAN tag: of those whose priority is not the uplink's.
+    classes: BTreeMap<u8, u32>,
+    /// A class of another uplink: the frames of this PCP.
+    class: Option<u8>,
     kind: Kind,
     what: String,
 }
@@ -82,7 +87,8 @@ fn parse(text: &str, network: &str) -> Result<Uplink, String> {
     let names = || KINDS.map(|(name, _)| name).join(", ");
     let expected = || {
         format!(
-            "expected [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N], where KIND is one of {}",
+            "expected [NETWORK=]KIND:WHAT[,priority=N][,pcp=N:N+N:N][,vlan=N][,trunk=N+N], where KIND is one \
+             of {}",
             names()
         )
     };
@@ -97,6 +103,8 @@ fn parse(text: &str, network: &str) -> Result<Uplink, String> {
         name: String::new(),
         params: InterfaceParams::default(),
         vlans: Vlans::default(),
+        classes: BTreeMap::new(),
+        class: None,
         kind,
         what: String::new(),
     };
@@ -112,11 +120,14 @@ fn parse(text: &str, network: &str) -> Result<Uplink, String> {
     if what.is_empty() {
         return Err(wrong(expected()));
     }
+    if !uplink.classes.is_empty() && kind != Kind::Interface {
+        return Err(wrong(format!("pcp is for interface:NAME, not for {kind_name}")));
+    }
     Ok(Uplink { name: format!("{kind_name}:{what}"), what: what.into(), ..uplink })
 }
 
 /// What may stand behind an uplink.
-const OPTIONS: [&str; 3] = ["priority", "vlan", "trunk"];
+const OPTIONS: [&str; 4] = ["priority", "pcp", "vlan", "trunk"];
 
 impl Uplink {
     /// Sets one of [`OPTIONS`].
@@ -128,6 +139,14 @@ impl Uplink {
         match key {
             "vlan" => self.vlans.untagged = Some(vlan(value)?),
             "trunk" => self.vlans.tagged = value.split('+').map(vlan).collect::<Result<_, _>>()?,
+            "pcp" => {
+                for class in value.split('+') {
+                    let (pcp, priority) = parse_class(class)?;
+                    if self.classes.insert(pcp, priority).is_some() {
+                        return Err(format!("pcp: {pcp} is there twice"));
+                    }
+                }
+            }
             _ => {
                 let priority = value.parse();
                 self.params.priority =
@@ -135,6 +154,33 @@ impl Uplink {
             }
         }
         Ok(())
+    }
+
+    /// Its frames whose PCP has a priority of its own: each class is an uplink that only receives.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = Uplink> {
+        self.classes.iter().map(|(pcp, priority)| Uplink {
+            name: format!("{},pcp={pcp}", self.name),
+            params: InterfaceParams { priority: Some(*priority), ..self.params.clone() },
+            classes: BTreeMap::new(),
+            class: Some(*pcp),
+            ..self.clone()
+        })
+    }
+
+    /// The priorities of its frames.
+    pub(crate) fn priorities(&self) -> impl Iterator<Item = Option<u32>> {
+        [self.params.priority].into_iter().chain(self.classes.values().copied().map(Some))
+    }
+
+    /// The frames that it takes from an interface.
+    fn take(&self) -> net::Take {
+        let set = self.classes.keys().fold(0, |set, pcp| set | 1 << pcp);
+        match self.class {
+            Some(pcp) => net::Take::Classes(1 << pcp),
+            None if set != 0 => net::Take::AllBut(set),
+            None if self.vlans.tagged.is_empty() => net::Take::Untagged,
+            None => net::Take::All,
+        }
     }
 
     /// Opens it. `again`: the same switch had it open already, and goes on with a file that it captures.
@@ -151,13 +197,12 @@ impl Uplink {
                 Box::new(Device::new(tap, VnetHeader::Virtio1))
             }
             Kind::Interface => {
-                let has_tags = !self.vlans.tagged.is_empty();
-                let open = if has_tags { net::Interface::open_with_tags } else { net::Interface::open };
-                let card = open(&self.what).map_err(|error| failed(&error))?;
+                let card = net::Interface::open_for(&self.what, self.take());
+                let card = card.map_err(|error| failed(&error))?;
                 if let Some(error) = card.without_ring() {
                     events(Event::NoRing { uplink: self.name.clone(), error: error.to_string() });
                 }
-                if let Some(error) = card.without_batches() {
+                if let Some(error) = card.without_batches().filter(|_| self.class.is_none()) {
                     events(Event::NoBatches { uplink: self.name.clone(), error: error.to_string() });
                 }
                 Box::new(Mapped::new(Card(card)))
@@ -178,6 +223,14 @@ impl Uplink {
             }
         })
     }
+}
+
+/// A PCP and its priority.
+fn parse_class(text: &str) -> Result<(u8, u32), String> {
+    let wrong = || format!("pcp: {text} is not PCP:PRIORITY, a number from 0 to 7 and one from 0 on");
+    let (pcp, priority) = text.split_once(':').ok_or_else(wrong)?;
+    let pcp = pcp.parse().ok().filter(|pcp| *pcp <= 7).ok_or_else(wrong)?;
+    Ok((pcp, priority.parse().map_err(|_| wrong())?))
 }
 
 /// An interface as a wire has it.
@@ -232,6 +285,19 @@ mod tests {
         assert_eq!(uplink("lan=interface:eth1,priority=2").ok(), card);
         let vlans = parse("tap:t0,vlan=7,trunk=8+9,priority=2", "lan").map(|uplink| uplink.vlans);
         assert_eq!(vlans.ok(), Some(Vlans { untagged: Some(7), tagged: vec![8, 9] }));
+        let card = parse("interface:eth1,priority=9,pcp=4:1+6:0,trunk=8", "lan").expect("an uplink");
+        let classes: Vec<_> =
+            card.classes().map(|class| (class.name.clone(), class.params.priority, class.take())).collect();
+        let named = |name: &str| name.to_owned();
+        assert_eq!(
+            classes,
+            [
+                (named("interface:eth1,pcp=4"), Some(1), net::Take::Classes(1 << 4)),
+                (named("interface:eth1,pcp=6"), Some(0), net::Take::Classes(1 << 6)),
+            ]
+        );
+        assert_eq!((card.name.as_str(), card.take()), ("interface:eth1", net::Take::AllBut(1 << 4 | 1 << 6)));
+        assert_eq!(card.priorities().collect::<Vec<_>>(), [Some(9), Some(1), Some(0)]);
         let file = Some((Kind::Replay, "a=b:c.pcap".into(), None));
         assert_eq!(uplink("replay:a=b:c.pcap").ok(), file);
     }
@@ -245,5 +311,12 @@ mod tests {
         assert!(error("tap:").contains("[NETWORK=]KIND:WHAT"));
         assert!(error("tap:t0,priority=high").contains("not a number"));
         assert!(error("tap:t0,trunk=1+9999").contains("9999 is no VLAN"));
+        assert_eq!(
+            error("tap:t0,pcp=4:1"),
+            "--uplink tap:t0,pcp=4:1: pcp is for interface:NAME, not for tap"
+        );
+        assert!(error("interface:t0,pcp=8:1").contains("8:1 is not PCP:PRIORITY"));
+        assert!(error("interface:t0,pcp=4").contains("4 is not PCP:PRIORITY"));
+        assert!(error("interface:t0,pcp=4:1+4:2").contains("4 is there twice"));
     }
 }

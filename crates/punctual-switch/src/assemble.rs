@@ -42,7 +42,7 @@ pub(crate) fn plane_budget(plane: &PlaneThread) -> Result<Option<Arc<PlaneBudget
 pub(crate) fn port_kind(end: &End) -> PortKind {
     match end {
         End::Socket(_) | End::Listener(_) => PortKind::Vm,
-        End::Uplink(_) => PortKind::Uplink,
+        End::Uplink(_) | End::UplinkClass(..) => PortKind::Uplink,
     }
 }
 
@@ -93,6 +93,9 @@ impl Visitor for PlaneBuilder<'_> {
         let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
         let is_served = |port: usize| config.ports[port].plane == index;
         let mut plane = Plane::new(handles, discipline, is_served, &params).map_err(Error::Start)?;
+        for (port, of) in config.ports.iter().enumerate() {
+            plane.set_home(port, of.end.home(port));
+        }
         plane.poll_time = config.planes[index].poll;
         if config.check {
             plane.checker = Some(Checker::new(config.discipline, &config.options, &params));

@@ -67,14 +67,23 @@ pub enum End {
     Listener(UnixListener),
     /// No VM.
     Uplink(Box<dyn Wire>),
+    /// Some of the frames of the uplink at another port, with a priority of their own. They count as that
+    /// port's: it has the addresses that they come from, and nothing is delivered here. That port is removed
+    /// after this one.
+    UplinkClass(Box<dyn Wire>, usize),
 }
 
 impl End {
+    /// The port that has the addresses of what is sent from `port`.
+    pub(crate) fn home(&self, port: usize) -> usize {
+        if let End::UplinkClass(_, home) = self { *home } else { port }
+    }
+
     /// The socket's file, if it has one.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
         match self {
             End::Socket(path) => Some(path.clone()),
-            End::Listener(_) | End::Uplink(_) => None,
+            End::Listener(_) | End::Uplink(_) | End::UplinkClass(..) => None,
         }
     }
 }

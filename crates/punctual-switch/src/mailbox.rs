@@ -219,12 +219,12 @@ pub(crate) struct Attach {
 
 impl Attach {
     pub(crate) fn new(
-        port: usize,
+        (port, home): (usize, usize),
         params: InterfaceParams,
         is_served: bool,
         vlans: Option<Arc<Filter>>,
     ) -> Attach {
-        let queue = Some(PortQueue::new(&params, is_served, vlans.is_some()));
+        let queue = Some(PortQueue::new(home, &params, is_served, vlans.is_some()));
         Attach { port, params, is_served, queue, vlans }
     }
 }

@@ -234,7 +234,7 @@ impl<D: Discipline> Plane<D> {
         params: &[InterfaceParams],
     ) -> std::io::Result<Self> {
         let PlaneHandles { shared, mailbox, plane_budget, vlans } = handles;
-        let queue = |(port, params)| PortQueue::new(params, is_served(port), vlans.is_some());
+        let queue = |(port, params)| PortQueue::new(port, params, is_served(port), vlans.is_some());
         let mut ports = Vec::with_capacity(PORTS_MAX.max(params.len()));
         ports.extend(params.iter().enumerate().map(queue));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -276,6 +276,11 @@ impl<D: Discipline> Plane<D> {
         };
         (0..params.len()).filter(|port| is_served(*port)).for_each(|port| plane.add_served(port));
         Ok(plane)
+    }
+
+    /// What is sent from `port` counts as sent from the port `home`.
+    pub(crate) fn set_home(&mut self, port: usize, home: usize) {
+        self.ports[port].home = home;
     }
 
     /// May a frame of `vlan` leave through `port`? Without VLANs every port is in the only one.

@@ -56,6 +56,8 @@ pub(crate) struct Tag {
 
 #[derive(Debug)]
 pub(crate) struct PortQueue {
+    /// The port that has the addresses of what is sent here: another one for a class of an uplink.
+    pub(crate) home: usize,
     pub(crate) tx: Option<Box<TxRing>>,
     pub(crate) slots: Box<[Slot]>,
     /// By slot; empty without VLANs.
@@ -84,11 +86,12 @@ pub(crate) struct PortQueue {
 
 impl PortQueue {
     /// Only a port that the plane serves has slots.
-    pub(crate) fn new(params: &InterfaceParams, is_served: bool, has_vlans: bool) -> Self {
+    pub(crate) fn new(home: usize, params: &InterfaceParams, is_served: bool, has_vlans: bool) -> Self {
         let frames = if is_served { IN_FLIGHT_MAX } else { 0 };
         let tags = if has_vlans { frames } else { 0 };
         let ring_slots = params.ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
         PortQueue {
+            home,
             tx: None,
             slots: vec![Slot::default(); frames].into_boxed_slice(),
             tags: vec![Tag::default(); tags].into_boxed_slice(),

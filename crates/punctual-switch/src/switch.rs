@@ -129,7 +129,7 @@ impl Switch {
         }
         switch.control = Some(spawn(CONTROL_NAME.into(), move || control.run())?);
         for (port, of) in config.ports.into_iter().enumerate() {
-            if let End::Uplink(wire) = of.end {
+            if let End::Uplink(wire) | End::UplinkClass(wire, _) = of.end {
                 switch.start_uplink(port, of.plane, wire)?;
             }
         }

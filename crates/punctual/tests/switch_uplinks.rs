@@ -115,7 +115,8 @@ impl Switch {
         let mut child = Killed(command.spawn().expect("the program"));
         let mut lines = BufReader::new(child.0.stderr.take().expect("piped")).lines();
         let mut running = 0;
-        while running < uplinks.len() {
+        let classes: usize = uplinks.iter().map(|uplink| uplink.matches("pcp=").count()).sum();
+        while running < uplinks.len() + classes {
             let line = lines.next().expect("the switch runs").expect("text");
             assert!(!line.starts_with("error"), "{line}");
             running += usize::from(line.ends_with(": running") || line.ends_with("is connected"));
@@ -318,6 +319,68 @@ fn an_interface_that_was_removed_and_came_back_is_taken_up_again_by_reload() {
     let counted = switch.end();
     let ports = counted["ports"].as_array().expect("ports").iter();
     assert_eq!(ports.filter(|port| port["name"] == "interface:v0").count(), 2, "before and after");
+}
+
+/// A GOOSE message with a number, and a VLAN tag of this PCP and no VLAN.
+fn goose(to: [u8; 6], from: [u8; 6], pcp: Option<u8>, number: u8) -> Vec<u8> {
+    let tag = pcp.map_or(Vec::new(), |pcp| vec![0x81, 0, pcp << 5, 0]);
+    [&to[..], &from, &tag, &[0x88, 0xb8], &[number; 60]].concat()
+}
+
+#[test]
+fn frames_that_arrive_at_an_interface_have_the_priority_of_their_pcp() {
+    const THEIRS: [u8; 6] = [0x52, 0x54, 0, 8, 8, 8];
+    let Some(space) = Namespace::new() else { return };
+    space.ip("link add v0 type veth peer name v1");
+    space.ip("link set v0 up");
+    space.ip("link set v1 up");
+    let (v0, v1) = ("interface:v0,priority=9,pcp=4:1", "interface:v1,priority=9,pcp=4:1");
+    let (here, there) = (["program:program", v0], ["program:program", v1]);
+    let (here, there) = (Switch::new(&space, &here), Switch::new(&space, &there));
+    let (near, far) = (here.program(), there.program());
+    let hello = goose([0xff; 6], THEIRS, Some(4), 0);
+    near.await_frame(|| far.send(&[&hello]), |frame| frame == hello);
+    for number in 1..=50 {
+        for pcp in [Some(4), Some(0), None] {
+            far.send(&[&goose(OURS, THEIRS, pcp, number)]);
+        }
+    }
+    let mut next = [1; 3];
+    while next != [51; 3] {
+        let frame = near.await_frame(|| (), |frame| frame.starts_with(&OURS));
+        let class = [Some(4), Some(0), None].into_iter().position(|pcp| {
+            [OURS, THEIRS].map(|[.., last]| last) == [frame[5], frame[11]]
+                && frame == goose(OURS, THEIRS, pcp, frame[frame.len() - 1])
+        });
+        let class = class.expect("a frame of one of the classes");
+        assert_eq!(frame[frame.len() - 1], next[class], "in order within a class");
+        next[class] += 1;
+    }
+    // An answer leaves through the uplink, and so does a frame to everybody, once.
+    let (answer, everybody) = (goose(THEIRS, OURS, Some(4), 1), goose([0xff; 6], OURS, Some(4), 2));
+    near.send(&[&everybody]);
+    near.send(&[&answer]);
+    far.await_frame(|| (), |frame| frame == everybody);
+    let next = far.await_frame(|| (), |frame| frame == everybody || frame == answer);
+    assert!(next == answer, "a frame to everybody came twice");
+    let same = here.reload(&space, &["program:program", v0]);
+    assert_eq!(String::from_utf8_lossy(&same.stdout), "nothing to change\n");
+    let changed = here.reload(&space, &["program:program", "interface:v0,priority=9,pcp=4:1+6:2"]);
+    let said = String::from_utf8_lossy(&changed.stdout);
+    assert!(said.starts_with("changed interface:v0\n") && !said.contains("added"), "{said}");
+    let other = goose(OURS, THEIRS, Some(6), 7);
+    near.await_frame(|| far.send(&[&other]), |frame| frame == other);
+    let counted = here.end();
+    let sent = |name: &str| port(&counted, name)["sent"]["packets"].as_u64().expect("a number");
+    assert!(sent("interface:v0,pcp=6") >= 1, "{counted:#}");
+    let ports = counted["ports"].as_array().expect("ports").iter();
+    let urgent: Vec<_> = ports.filter(|port| port["name"] == "interface:v0,pcp=4").collect();
+    assert_eq!(urgent.len(), 2, "before and after the reload");
+    let of_urgent: u64 = urgent.iter().filter_map(|port| port["sent"]["packets"].as_u64()).sum();
+    assert!(of_urgent >= 51, "{counted:#}");
+    assert!(urgent.iter().all(|port| port["plane"] == 0 && port["received"]["packets"] == 0), "{counted:#}");
+    assert_eq!(port(&counted, "interface:v0,pcp=6")["plane"], 1);
+    there.end();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Room, Tag};
+pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Room, Tag, Take};
 pub use xdp::{Flushed, XDP_BATCH};
 
 /// The directory of this network namespace's devices (Linux `Documentation/ABI/testing/sysfs-class-net`).

@@ -44,7 +44,7 @@ impl Line {
             plane: port.plane,
             socket: match &port.end {
                 End::Socket(path) => Some(path.display().to_string()),
-                End::Listener(_) | End::Uplink(_) => None,
+                End::Listener(_) | End::Uplink(_) | End::UplinkClass(..) => None,
             },
             address: port.address.map(|address| address.to_string()),
         }

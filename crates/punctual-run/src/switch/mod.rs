@@ -18,7 +18,7 @@ use std::time::Instant;
 use punctual_model::Host;
 use punctual_model::network::Network;
 use punctual_sched::Duration;
-use punctual_switch::{Config, Notice, Port, Report, Switch};
+use punctual_switch::{Config, Notice, Report, Switch};
 use rustix::process::{Resource, Rlimit};
 
 use crate::error::{ServeError, with_source};
@@ -96,9 +96,7 @@ impl Service {
         let uplinks = uplink::parse_all(config.uplinks, &network.name)?;
         let planes = planes(config, network, &uplinks);
         let wanted = served::wanted(host, network, &planes, uplinks)?;
-        let open = |port: &served::Wanted| port.open(directory.path(), false, &events);
-        let ports: Vec<Port> = wanted.iter().map(open).collect::<Result<_, _>>()?;
-        let lines: Vec<Line> = ports.iter().map(Line::of).collect();
+        let (ports, kept) = served::open_all(wanted, directory.path(), &events)?;
         let switch = Config {
             ports,
             planes: planes.threads(&Placement::default(), &events),
@@ -109,7 +107,7 @@ impl Service {
         };
         let refused = |error| ServeError::Refused(with_source(&error));
         let (switch, notices) = Switch::start(switch).map_err(refused)?;
-        for socket in wanted.iter().filter_map(|port| port.socket(directory.path())) {
+        for socket in kept.iter().filter_map(|port| port.socket(directory.path())) {
             directory.admit(&socket)?;
         }
         let (messages, receiver) = mpsc::channel();
@@ -118,8 +116,7 @@ impl Service {
             drop(asked.send(Message::Asked(Box::new(asks))))
         });
         let control = control.map_err(|error| ServeError::Refused(format!("no control socket: {error}")))?;
-        let ports = wanted.into_iter().zip(lines).collect();
-        let served = Served::new(switch, network.clone(), planes, directory.clone(), ports, events.clone());
+        let served = Served::new(switch, network.clone(), planes, directory.clone(), kept, events.clone());
         queue.flush();
         Ok(Service { served, notices, messages, receiver, control, directory, events, queue })
     }
@@ -216,6 +213,6 @@ pub(crate) fn raise_limit_of_descriptors() {
 /// The planes of a network.
 fn planes(config: &ServiceConfig<'_>, network: &Network, uplinks: &[Uplink]) -> Planes {
     let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
-    let priorities: Vec<_> = of_guests.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
+    let priorities: Vec<_> = of_guests.chain(uplinks.iter().flat_map(Uplink::priorities)).collect();
     Planes::new(network, &priorities, &config.planes)
 }

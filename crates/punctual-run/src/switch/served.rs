@@ -31,6 +31,8 @@ pub(super) struct Wanted {
     vlans: Vlans,
     address: Option<Address>,
     uplink: Option<Uplink>,
+    /// The ports of an uplink's classes, which come and go with it.
+    classes: Vec<Wanted>,
 }
 
 /// The ports of a network and its uplinks.
@@ -53,18 +55,10 @@ pub(super) fn wanted(
             vlans: interface.vlans.clone(),
             address: Some(address),
             uplink: None,
+            classes: Vec::new(),
         });
     }
-    for uplink in uplinks {
-        all.push(Wanted {
-            name: uplink.name.clone(),
-            params: uplink.params.clone(),
-            plane: planes.of(uplink.params.priority),
-            vlans: uplink.vlans.clone(),
-            address: None,
-            uplink: Some(uplink),
-        });
-    }
+    all.extend(uplinks.into_iter().map(|uplink| Wanted::of(uplink, planes)));
     let twice = |port: &Wanted| all.iter().filter(|other| other.name == port.name).count() > 1;
     match all.iter().find(|port| twice(port)) {
         Some(port) => Err(ServeError::Refused(format!("there are two ports {}", printable(&port.name)))),
@@ -73,6 +67,18 @@ pub(super) fn wanted(
 }
 
 impl Wanted {
+    fn of(uplink: Uplink, planes: &Planes) -> Wanted {
+        Wanted {
+            name: uplink.name.clone(),
+            params: uplink.params.clone(),
+            plane: planes.of(uplink.params.priority),
+            vlans: uplink.vlans.clone(),
+            address: None,
+            classes: uplink.classes().map(|class| Wanted::of(class, planes)).collect(),
+            uplink: Some(uplink),
+        }
+    }
+
     fn path(&self, directory: &Path) -> PathBuf {
         directory.join(format!("{}.sock", self.name))
     }
@@ -91,21 +97,80 @@ impl Wanted {
             Some(uplink) => End::Uplink(uplink.open(again, events)?),
             None => End::Socket(self.path(directory)),
         };
-        Ok(Port {
+        Ok(self.port(end))
+    }
+
+    fn port(&self, end: End) -> Port {
+        Port {
             name: self.name.clone(),
             end,
             params: self.params.clone(),
             plane: self.plane,
             address: self.address,
             vlans: self.vlans.clone(),
-        })
+        }
+    }
+
+    /// Opens the classes of the uplink at the port `home`.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
+    fn open_classes(&self, home: usize, events: &Events) -> Result<Vec<Port>, ServeError> {
+        let uplinks = self.classes.iter().filter_map(|class| Some((class, class.uplink.as_ref()?)));
+        let open = |(class, uplink): (&Wanted, &Uplink)| {
+            Ok(class.port(End::UplinkClass(uplink.open(false, events)?, home)))
+        };
+        uplinks.map(open).collect()
     }
 }
 
+/// Opens all ports of a new switch, each class of an uplink behind it.
+///
+/// # Errors
+/// When an uplink cannot be opened.
+pub(super) fn open_all(
+    wanted: Vec<Wanted>,
+    directory: &Path,
+    events: &Events,
+) -> Result<(Vec<Port>, Vec<Kept>), ServeError> {
+    let (mut ports, mut all) = (Vec::new(), Vec::new());
+    for wanted in wanted {
+        let home = ports.len();
+        let port = wanted.open(directory, false, events)?;
+        let classes = wanted.open_classes(home, events)?;
+        all.push(Kept { line: Line::of(&port), at: At::Own(Box::new(wanted)) });
+        all.extend(classes.iter().map(|port| Kept { line: Line::of(port), at: At::Class(home) }));
+        ports.push(port);
+        ports.extend(classes);
+    }
+    Ok((ports, all))
+}
+
 /// A port at work.
-struct Kept {
-    wanted: Wanted,
+pub(super) struct Kept {
     line: Line,
+    at: At,
+}
+
+/// What is at a port.
+enum At {
+    /// What was wanted.
+    Own(Box<Wanted>),
+    /// A class of the uplink at this place.
+    Class(usize),
+}
+
+impl Kept {
+    pub(super) fn socket(&self, directory: &Path) -> Option<PathBuf> {
+        self.wanted()?.socket(directory)
+    }
+
+    fn wanted(&self) -> Option<&Wanted> {
+        match &self.at {
+            At::Own(wanted) => Some(wanted),
+            At::Class(_) => None,
+        }
+    }
 }
 
 /// A switch that is served; see the module.
@@ -155,7 +220,7 @@ impl Ports {
         let (added, removed, changed, ended) = Default::default();
         let mut difference = Difference { added, removed, changed, ended };
         let kept = self.kept.iter().enumerate();
-        let kept: Vec<_> = kept.filter_map(|(place, kept)| Some((place, &kept.as_ref()?.wanted))).collect();
+        let kept: Vec<_> = kept.filter_map(|(place, kept)| Some((place, kept.as_ref()?.wanted()?))).collect();
         let is_wanted = |own: &Wanted| wanted.iter().any(|other| other.name == own.name);
         difference.removed =
             kept.iter().filter(|(_, own)| !is_wanted(own)).map(|(place, _)| *place).collect();
@@ -181,10 +246,10 @@ impl Served {
         network: Network,
         planes: Planes,
         directory: Directory,
-        ports: Vec<(Wanted, Line)>,
+        ports: Vec<Kept>,
         events: Events,
     ) -> Served {
-        let kept = ports.into_iter().map(|(wanted, line)| Some(Kept { wanted, line })).collect();
+        let kept = ports.into_iter().map(Some).collect();
         Served { switch, network, directory, ports: Ports { planes, kept, gone: Vec::new() }, events }
     }
 
@@ -240,19 +305,19 @@ impl Served {
         let wanted = wanted(&host, network, &self.ports.planes, uplinks)?;
         let difference = self.ports.difference(wanted, |place| self.switch.has_ended(place));
         let all = difference.added.iter().chain(difference.changed.iter().map(|(_, port)| port));
-        for port in all {
+        for port in all.flat_map(|port| port.classes.iter().chain([port])) {
             let checked = self.switch.check(&port.name, &port.params, port.plane, &port.vlans);
             checked.map_err(|error| ServeError::Refused(with_source(&error)))?;
         }
         let mut changes = Changes::default();
         let mut places = self.add(&difference.added)?;
         for place in difference.ended {
-            changes.changed.extend(self.remove(place).map(|kept| kept.wanted.name));
+            changes.changed.extend(self.remove(place).map(|wanted| wanted.name));
         }
         let added = difference.added.into_iter().map(|port| port.name);
         changes.added = added.filter(|name| !changes.changed.contains(name)).collect();
         for place in difference.removed {
-            changes.removed.extend(self.remove(place).map(|kept| kept.wanted.name));
+            changes.removed.extend(self.remove(place).map(|wanted| wanted.name));
         }
         for (place, port) in difference.changed {
             places.push(self.change(place, port.clone())?);
@@ -302,16 +367,16 @@ impl Served {
             .iter()
             .map(|port| port.open(self.directory.path(), false, &self.events))
             .collect::<Result<_, _>>()?;
-        let mut places = Vec::new();
+        let (mut places, gone) = (Vec::new(), self.ports.gone.len());
         for (wanted, port) in ports.iter().zip(opened) {
             match self.plug(wanted, port) {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     for place in places {
                         self.remove(place);
-                        // It was there for a moment only.
-                        self.ports.gone.pop();
                     }
+                    // They were there for a moment only.
+                    self.ports.gone.truncate(gone);
                     return Err(error);
                 }
             }
@@ -328,18 +393,44 @@ impl Served {
             self.switch.unplug(place);
             return Err(error);
         }
-        if self.ports.kept.len() <= place {
-            self.ports.kept.resize_with(place + 1, || None);
+        self.keep(place, Kept { line, at: At::Own(Box::new(wanted.clone())) });
+        if let Err(error) = self.plug_classes(wanted, place) {
+            self.remove(place);
+            return Err(error);
         }
-        self.ports.kept[place] = Some(Kept { wanted: wanted.clone(), line });
         Ok(place)
     }
 
-    fn remove(&mut self, place: usize) -> Option<Kept> {
+    fn plug_classes(&mut self, wanted: &Wanted, home: usize) -> Result<(), ServeError> {
+        for port in wanted.open_classes(home, &self.events)? {
+            let line = Line::of(&port);
+            let place = self.switch.plug(port).map_err(|error| ServeError::Refused(with_source(&error)))?;
+            self.keep(place, Kept { line, at: At::Class(home) });
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, place: usize, kept: Kept) {
+        if self.ports.kept.len() <= place {
+            self.ports.kept.resize_with(place + 1, || None);
+        }
+        self.ports.kept[place] = Some(kept);
+    }
+
+    /// Removes a port, after the classes of an uplink.
+    fn remove(&mut self, place: usize) -> Option<Wanted> {
+        for at in 0..self.ports.kept.len() {
+            if matches!(self.ports.kept[at], Some(Kept { at: At::Class(home), .. }) if home == place) {
+                self.remove(at);
+            }
+        }
         let kept = self.ports.kept.get_mut(place)?.take()?;
         let stats = self.switch.unplug(place).unwrap_or_default();
-        self.ports.gone.push((kept.line.clone(), stats));
-        Some(kept)
+        self.ports.gone.push((kept.line, stats));
+        match kept.at {
+            At::Own(wanted) => Some(*wanted),
+            At::Class(_) => None,
+        }
     }
 
     /// The port at this place goes, and comes again as another one. If it cannot, it comes as it was.
@@ -354,7 +445,7 @@ impl Served {
         plug(self, &to).map_err(|error| {
             let ServeError::Refused(text) = error else { return error };
             let name = printable(&to.name).into_owned();
-            match plug(self, &before.wanted) {
+            match plug(self, &before) {
                 Ok(_) => ServeError::Refused(format!("{text}; {name} is as it was, other changes are made")),
                 Err(_) => ServeError::Refused(format!("{text}; {name} is gone, other changes are made")),
             }

@@ -193,7 +193,7 @@ impl<D: Discipline> Plane<D> {
     fn forward(&mut self, port: usize, number: u32, bytes: u32, head: &FrameHead, class: (Vlan, bool)) {
         let (vlan, is_stacked) = class;
         match self.route(port, head, vlan) {
-            Some(receiver) if receiver == port => {
+            Some(receiver) if receiver == self.ports[port].home => {
                 self.drop_frame(port, bytes, |drops| &mut drops.no_receiver);
             }
             Some(receiver) if !self.admits(receiver, vlan, is_stacked) => {
@@ -222,7 +222,7 @@ impl<D: Discipline> Plane<D> {
     fn learn_and_find(&mut self, port: usize, head: &FrameHead, vlan: Vlan) -> Option<usize> {
         let (to, from) = frame::addresses(&head.ethernet_header());
         let table = &self.shared.table;
-        table.learn(from, vlan, port, self.now);
+        table.learn(from, vlan, self.ports[port].home, self.now);
         if to.is_group() {
             return None;
         }
@@ -267,7 +267,9 @@ impl<D: Discipline> Plane<D> {
         let shared = Arc::clone(&self.shared);
         let mut has_receivers = false;
         for receiver in 0..shared.ports_used().min(self.ports.len()) {
-            let may_receive = receiver != port && self.admits(receiver, vlan, is_stacked);
+            // A class of an uplink receives nothing.
+            let is_other = receiver != self.ports[port].home && self.ports[receiver].home == receiver;
+            let may_receive = is_other && self.admits(receiver, vlan, is_stacked);
             if may_receive && self.has_rx_ring(receiver) {
                 has_receivers = true;
                 self.arrive(port, number, receiver, bytes);

@@ -57,10 +57,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", requires = "sockets")]
     group: Option<String>,
     /// Connect something beyond the network card, as a port of its own:
-    /// [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N]. `tap:NAME` opens or creates a TAP,
-    /// `interface:NAME` takes over an existing interface, `program:PATH` listens for programs at a socket,
-    /// `replay:FILE` sends the frames of a pcap file, and `capture:FILE` writes received frames to one. The
-    /// default priority is the least urgent. Untagged frames belong to VLAN `vlan`; frames of the VLANs in
+    /// [NETWORK=]KIND:WHAT[,priority=N][,pcp=N:N+N:N][,vlan=N][,trunk=N+N]. `tap:NAME` opens or creates a
+    /// TAP, `interface:NAME` takes over an existing interface, `program:PATH` listens for programs at a
+    /// socket, `replay:FILE` sends the frames of a pcap file, and `capture:FILE` writes received frames to
+    /// one. The default priority is the least urgent; `pcp=4:1` gives frames that arrive at an interface with
+    /// PCP 4 in their VLAN tag priority 1. Untagged frames belong to VLAN `vlan`; frames of the VLANs in
     /// `trunk` are tagged. Repeat for more.
     #[arg(long, value_name = "UPLINK")]
     uplink: Vec<String>,

@@ -58,6 +58,19 @@ pub struct Interface {
     is_down: bool,
 }
 
+/// The frames that are taken from an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Those without a VLAN tag.
+    Untagged,
+    All,
+    /// Those with a tag whose priority code point (PCP) is in this set, in which bit N is PCP N. Such an
+    /// interface sends nothing in batches.
+    Classes(u8),
+    /// All but those.
+    AllBut(u8),
+}
+
 /// What comes next from an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
@@ -222,28 +235,28 @@ impl Interface {
     /// # Errors
     /// When there is no such interface, or the kernel refuses.
     pub fn open(name: &str) -> io::Result<Interface> {
-        Interface::open_with(name, false, Ring::new)
+        Interface::open_with(name, Take::Untagged, Ring::new)
     }
 
-    /// Opens the interface `name` for frames with and without a VLAN tag.
+    /// Opens the interface `name` for some of its frames.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel refuses, or it gives no ring: only that tells the tag
-    /// of a frame.
-    pub fn open_with_tags(name: &str) -> io::Result<Interface> {
-        let interface = Interface::open_with(name, true, Ring::new)?;
+    /// When there is no such interface, or the kernel refuses, or it gives no ring and there are frames with
+    /// a tag: only a ring tells it.
+    pub fn open_for(name: &str, take: Take) -> io::Result<Interface> {
+        let interface = Interface::open_with(name, take, Ring::new)?;
         match interface.ring {
-            Err(error) => {
+            Err(error) if take != Take::Untagged => {
                 let text = format!("frames with VLAN tags need a mapped ring, and there is none: {error}");
                 Err(io::Error::new(error.kind(), text))
             }
-            Ok(_) => Ok(interface),
+            _ => Ok(interface),
         }
     }
 
     fn open_with(
         name: &str,
-        tags: bool,
+        take: Take,
         ring: impl Fn(&OwnedFd) -> io::Result<Ring>,
     ) -> io::Result<Interface> {
         let index = index(name)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
@@ -252,8 +265,8 @@ impl Interface {
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)?;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-        if !tags {
-            take_untagged(&socket)?;
+        if let Some(program) = filter(take) {
+            attach_filter(&socket, program)?;
         }
         let ring = ring(&socket);
         let address = libc::sockaddr_ll {
@@ -272,7 +285,10 @@ impl Interface {
         let everything =
             libc::packet_mreq { mr_ifindex: index as i32, mr_type: kind, mr_alen: 0, mr_address: [0; 8] };
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &everything)?;
-        let sender = mtu(name).and_then(|mtu| XdpSender::new(index, mtu + libc::ETH_HLEN as usize));
+        let sender = match take {
+            Take::Classes(_) => Err(io::ErrorKind::Unsupported.into()),
+            _ => mtu(name).and_then(|mtu| XdpSender::new(index, mtu + libc::ETH_HLEN as usize)),
+        };
         Ok(Interface { socket, index, ring, sender, is_down: false })
     }
 
@@ -337,17 +353,45 @@ fn set_option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Resu
     checked(code)
 }
 
-/// Takes frames without a VLAN tag only: without it, a tagged frame looks like another one.
-fn take_untagged(socket: &OwnedFd) -> io::Result<()> {
-    // `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT` of `linux/filter.h`: a load from there says whether a tag was.
+/// The program of a socket's filter; `None`: it takes all frames.
+///
+/// Of frames without a tag [`Take::Untagged`] takes no other, since one whose tag is not read looks like
+/// another frame.
+fn filter(take: Take) -> Option<Vec<libc::sock_filter>> {
+    // `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT` and `SKF_AD_OFF + SKF_AD_VLAN_TAG` of `linux/filter.h`: loads
+    // from there read whether there was a tag, and its TCI.
     const TAG_PRESENT: u32 = (-0x1000_i32 + 48) as u32;
-    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    let mut program = [
-        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, TAG_PRESENT),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0),
-        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
-    ];
+    const TCI: u32 = (-0x1000_i32 + 44) as u32;
+    const PCP_SHIFT: u32 = 13;
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = |from| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, from);
+    let jump = |kind: u32, jt, jf, k| step(libc::BPF_JMP | kind | libc::BPF_K, jt, jf, k);
+    let returns = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    let (set, [inside, outside]) = match take {
+        Take::All => return None,
+        Take::Untagged => {
+            let is_tagged = jump(libc::BPF_JEQ, 1, 0, 0);
+            return Some(vec![load(TAG_PRESENT), is_tagged, returns(0), returns(u32::MAX)]);
+        }
+        Take::Classes(set) => (set, [u32::MAX, 0]),
+        Take::AllBut(set) => (set, [0, u32::MAX]),
+    };
+    // 1 << PCP, and whether that is in the set.
+    Some(vec![
+        load(TAG_PRESENT),
+        jump(libc::BPF_JEQ, 6, 0, 0),
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, TCI),
+        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, PCP_SHIFT),
+        step(libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0),
+        step(libc::BPF_LD | libc::BPF_IMM, 0, 0, 1),
+        step(libc::BPF_ALU | libc::BPF_LSH | libc::BPF_X, 0, 0, 0),
+        jump(libc::BPF_JSET, 1, 0, set.into()),
+        returns(outside),
+        returns(inside),
+    ])
+}
+
+fn attach_filter(socket: &OwnedFd, mut program: Vec<libc::sock_filter>) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
@@ -429,7 +473,7 @@ mod tests {
     fn frames_and_segments_come_in_order_by_a_ring_and_without_one() {
         apart(|| {
             for ring in [Ring::new, refused] {
-                let mut interface = Interface::open_with("lo", false, ring).expect("open");
+                let mut interface = Interface::open_with("lo", Take::Untagged, ring).expect("open");
                 assert_eq!(interface.without_ring().is_some(), interface.next_frame() == Frame::NoRing);
                 // More than once around.
                 for burst in 0..40 {
@@ -534,6 +578,48 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_told_apart_by_the_priority_in_their_tag() {
+        apart(|| {
+            let takes =
+                [Take::Untagged, Take::All, Take::Classes(1 << 4 | 1 << 7), Take::AllBut(1 << 4 | 1 << 7)];
+            let mut interfaces = takes.map(|take| Interface::open_for("lo", take).expect("open"));
+            let sender = Interface::open("lo").expect("open");
+            // PCP 0 to 7 with a VLAN and the bit for dropping, and none at all.
+            let tags = (0..8).map(|pcp: u16| Some(pcp << 13 | 0x1000 | 5)).chain([None]);
+            for (number, tci) in (0..).zip(tags.clone()) {
+                let mut frame = frame(number, 64);
+                if let Some(tci) = tci {
+                    let tag = [[0x81, 0], tci.to_be_bytes()].concat();
+                    frame.splice(INTERFACE_HEADER_BYTES + 12..INTERFACE_HEADER_BYTES + 12, tag);
+                }
+                send(&sender, &frame);
+            }
+            let is_urgent = |pcp: Option<u16>| pcp.is_some_and(|pcp| [4, 7].contains(&pcp));
+            let is_wanted = |take, pcp: Option<u16>| match take {
+                Take::Untagged => pcp.is_none(),
+                Take::All => true,
+                Take::Classes(_) => is_urgent(pcp),
+                Take::AllBut(_) => !is_urgent(pcp),
+            };
+            for (interface, take) in interfaces.iter_mut().zip(takes) {
+                let all = tags.clone().map(|tci| tci.map(|tci| tci >> 13));
+                for pcp in all.filter(|pcp| is_wanted(take, *pcp)) {
+                    let end = Instant::now() + Duration::from_secs(10);
+                    let tag = loop {
+                        match interface.next_frame() {
+                            Frame::Mapped(_, tag) => break tag,
+                            other => assert!(other == Frame::Nothing && Instant::now() < end, "{other:?}"),
+                        }
+                    };
+                    interface.release();
+                    assert_eq!(tag.map(|tag| u16::from(tag[2] >> 5)), pcp);
+                }
+                assert_eq!(interface.next_frame(), Frame::Nothing);
+            }
+        });
+    }
+
+    #[test]
     fn frames_of_batches_and_written_ones_come_in_order() {
         apart(|| {
             let mut interface = Interface::open("lo").expect("open");
@@ -619,7 +705,7 @@ mod tests {
                 set_slots(socket, 0)?;
                 refused(socket)
             };
-            let mut interface = Interface::open_with("lo", false, unmapped).expect("open");
+            let mut interface = Interface::open_with("lo", Take::Untagged, unmapped).expect("open");
             for (number, bytes) in [(1, 64), (2, 60_000), (3, 1_514)] {
                 send(&interface, &frame(number, bytes));
                 expect(&mut interface, &frame(number, bytes));
