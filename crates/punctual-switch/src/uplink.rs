@@ -56,8 +56,7 @@ const FRAMES_PER_BATCH: usize = 32;
 /// as several frames.
 const SHORT_SLEEP: Duration = Duration::from_us(20);
 
-/// A nap, which nothing ends. At the rate of 64-byte frames that a core of the host sends, some thirty come
-/// meanwhile.
+/// A nap, which nothing ends (measurements/2026-11-28-switch-uplinks).
 const NAP: Duration = Duration::from_us(50);
 
 /// When a wire that had no room for frames is asked again.
