@@ -279,7 +279,8 @@ impl Wire for Burst {
         let burst = self.arrived.load(Ordering::Relaxed) / u64::from(BURST);
         let frame = &self.frames[to_usize(burst) % LENGTHS.len()];
         room.write_slice(frame, 0).map_err(io::Error::other)?;
-        if left == BURST {
+        if left == 1 {
+            // The uplink publishes a burst when it has read all of it.
             self.published.set_now();
         }
         Ok(Some(frame.len()))
