@@ -2,11 +2,67 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use punctual_model::fleet::HostKind;
+
+use crate::patterns::{self, Weights};
 use crate::problem::{Problem, WHOLE};
 
-/// How many hosts these VMs need at least. A set of VMs that is guaranteed takes at most the whole of its
-/// processors, so shares, memory and groups bound the number whatever the analysis says.
-pub(crate) fn hosts(problem: &Problem<'_>, vms: &[usize]) -> usize {
+/// What is known about a fleet's need of hosts.
+pub(crate) struct Bound {
+    /// By the name of the pool: weights of units.
+    pub(crate) weights: BTreeMap<String, Weights>,
+}
+
+impl Bound {
+    /// By shares, memory and groups alone.
+    pub(crate) fn plain() -> Self {
+        Bound { weights: BTreeMap::new() }
+    }
+
+    /// With weights as well.
+    pub(crate) fn new(problem: &Problem<'_>) -> Self {
+        let kinds = &problem.fleet.kinds;
+        let names: BTreeSet<&String> =
+            kinds.iter().flat_map(|kind| kind.template.pools.iter().map(|pool| &pool.name)).collect();
+        let of = |name: &String| {
+            let place = |kind: &HostKind| kind.template.pools.iter().position(|pool| pool.name == *name);
+            let places: Vec<Option<usize>> = kinds.iter().map(place).collect();
+            patterns::weights(problem, &places).map(|weights| (name.clone(), weights))
+        };
+        Bound { weights: names.into_iter().filter_map(of).collect() }
+    }
+
+    /// How many hosts these VMs need at least. A set of VMs that is guaranteed takes at most the whole of its
+    /// processors, so shares, memory and groups bound the number whatever the analysis says; weights of units
+    /// say what it says of single processors.
+    pub(crate) fn hosts(&self, problem: &Problem<'_>, vms: &[usize]) -> usize {
+        let mut least = hosts(problem, vms);
+        for (pool, vms) in by_pool(problem, vms) {
+            if let Some(weights) = self.weights.get(&pool) {
+                least = least.max(by_weight(problem, &pool, &vms, weights));
+            }
+        }
+        least
+    }
+}
+
+/// How many hosts have processors for units of such weights.
+fn by_weight(problem: &Problem<'_>, pool: &str, vms: &[usize], weights: &Weights) -> usize {
+    let fleet = problem.fleet;
+    let processors = |kind: usize| {
+        let of = fleet.kinds[kind].template.pools.iter().find(|of| of.name == pool);
+        of.map_or(0, |of| of.processors.len() as u64)
+    };
+    let capacities = fleet.hosts.iter().map(|host| processors(host.kind) * weights.most[host.kind]);
+    let units = |vm: usize| {
+        let of = problem.demands.iter().filter_map(|of| Some(of[vm].as_ref()?.units));
+        of.min().unwrap_or(0) as u64
+    };
+    let asked = vms.iter().map(|vm| fleet.vms[*vm].kind).map(|kind| units(kind) * weights.unit[kind]);
+    fill(capacities.collect(), &asked.collect::<Vec<u64>>())
+}
+
+fn hosts(problem: &Problem<'_>, vms: &[usize]) -> usize {
     let fleet = problem.fleet;
     let memory = |host: usize| fleet.kind_of(host).memory_mib;
     let asked: Vec<u64> = vms.iter().map(|vm| fleet.vm_kind(*vm).memory_mib).collect();

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem as Program, SolutionStatus};
 use microlp::{SolveOptions, Variable};
 
-use crate::bound;
+use crate::bound::Bound;
 use crate::heuristic::Found;
 use crate::problem::{Problem, WHOLE};
 use crate::slice::Oracle;
@@ -45,12 +45,12 @@ pub(crate) fn is_small(problem: &Problem<'_>) -> bool {
 }
 
 /// The best plan, given a good one; the good one where the search ends without proof.
-pub(crate) fn improve(problem: &Problem<'_>, found: Found, effort: Effort) -> Found {
+pub(crate) fn improve(problem: &Problem<'_>, bound: &Bound, found: Found, effort: Effort) -> Found {
     if found.is_optimal {
         return found;
     }
-    let mut exact =
-        Exact { problem, effort, oracle: Oracle::default(), known: BTreeMap::new(), cuts: BTreeSet::new() };
+    let oracle = Oracle::default();
+    let mut exact = Exact { problem, bound, effort, oracle, known: BTreeMap::new(), cuts: BTreeSet::new() };
     match exact.solve(&found) {
         Some(best) => Found { is_optimal: true, ..best },
         None => found,
@@ -70,6 +70,7 @@ type Spots = BTreeMap<usize, Spot>;
 
 struct Exact<'p, 'f> {
     problem: &'p Problem<'f>,
+    bound: &'p Bound,
     effort: Effort,
     oracle: Oracle,
     /// By kind of hosts and items: where they fit.
@@ -93,7 +94,7 @@ impl Exact<'_, '_> {
             best = self.optimum(Goal::Refused)?;
         }
         let refused = best.refused(self.problem);
-        if refused > 0 || best.used() > bound::hosts(self.problem, &best.placed(self.problem)) {
+        if refused > 0 || best.used() > self.bound.hosts(self.problem, &best.placed(self.problem)) {
             best = self.optimum(Goal::Hosts { refused })?;
         }
         if best.cost(self.problem) > 0 {

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
-use crate::bound;
+use crate::bound::Bound;
+use crate::patterns::counted;
 use crate::problem::{Problem, WHOLE};
 use crate::slice::Oracle;
 use crate::state::{Cause, Spot, State};
@@ -101,47 +102,69 @@ enum Key {
 #[derive(Clone, Copy)]
 struct Start {
     key: Key,
-    /// VMs stay where they are today, if they fit.
-    stays: bool,
+    first: First,
 }
 
-/// The best of all plans from all starts.
-pub(crate) fn search(problem: &Problem<'_>) -> Found {
-    let start = |key, stays| Start { key, stays };
+/// What comes before all VMs are placed in order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    Nothing,
+    /// VMs stay where they are today, if they fit.
+    Stay,
+    /// Whole patterns of the bound's program go onto empty processors.
+    Patterns,
+}
+
+/// The best of all plans from all starts, and what is known about better ones.
+pub(crate) fn search(problem: &Problem<'_>) -> (Found, Bound) {
+    let start = |key, first| Start { key, first };
     let is_anywhere = problem.fleet.vms.iter().any(|vm| vm.today.is_some());
-    // The second batch is for what the first leaves open.
-    let first = [start(Key::Greater, is_anywhere), start(Key::Greater, false)];
-    let second = [start(Key::Processors, false), start(Key::Memory, false), start(Key::Sum, false)];
-    let mut best: Option<Found> = None;
-    for batch in [&first[usize::from(!is_anywhere)..], &second[..]] {
-        let found: Vec<Found> = batch.par_iter().map(|start| from(problem, *start)).collect();
-        for one in found {
-            if best.as_ref().is_none_or(|best| one.rank(problem) < best.rank(problem)) {
-                best = Some(one);
-            }
-        }
-        if let Some(best) = &mut best {
-            best.is_optimal = is_optimal(problem, best);
-            if best.is_optimal {
-                break;
-            }
+    let first = [start(Key::Greater, First::Stay), start(Key::Greater, First::Nothing)];
+    let mut bound = Bound::plain();
+    let mut best = Found::empty(problem);
+    attempt(problem, &bound, &first[usize::from(!is_anywhere)..], &mut best);
+    if !best.is_optimal {
+        bound = Bound::new(problem);
+        best.is_optimal = is_optimal(problem, &bound, &best);
+    }
+    // Each later batch is for what those before it leave open.
+    let patterns = [start(Key::Greater, First::Patterns)];
+    if bound.weights.values().any(|weights| !weights.packing.is_empty()) {
+        attempt(problem, &bound, &patterns, &mut best);
+    }
+    let others = [Key::Processors, Key::Memory, Key::Sum].map(|key| start(key, First::Nothing));
+    attempt(problem, &bound, &others, &mut best);
+    (best, bound)
+}
+
+/// Searches from these starts, if what is known may be improved.
+fn attempt(problem: &Problem<'_>, bound: &Bound, starts: &[Start], best: &mut Found) {
+    if best.is_optimal {
+        return;
+    }
+    let found: Vec<Found> = starts.par_iter().map(|start| from(problem, bound, *start)).collect();
+    for one in found {
+        if one.rank(problem) < best.rank(problem) {
+            *best = one;
         }
     }
-    best.unwrap_or_else(|| Found::empty(problem))
+    best.is_optimal = is_optimal(problem, bound, best);
 }
 
 /// Is no plan better, by the bound alone?
-fn is_optimal(problem: &Problem<'_>, found: &Found) -> bool {
+fn is_optimal(problem: &Problem<'_>, bound: &Bound, found: &Found) -> bool {
     let placed = found.placed(problem);
-    found.refused(problem) == 0 && found.cost(problem) == 0 && found.used() == bound::hosts(problem, &placed)
+    found.refused(problem) == 0 && found.cost(problem) == 0 && found.used() == bound.hosts(problem, &placed)
 }
 
-fn from(problem: &Problem<'_>, start: Start) -> Found {
-    let mut search =
-        Search { problem, oracle: Oracle::default(), found: Found::empty(problem), open: BTreeSet::new() };
+fn from(problem: &Problem<'_>, bound: &Bound, start: Start) -> Found {
+    let (oracle, found) = (Oracle::default(), Found::empty(problem));
+    let mut search = Search { problem, bound, oracle, found, open: BTreeSet::new() };
     let order = ordered(problem, start.key);
-    if start.stays {
-        order.iter().for_each(|item| search.stay(*item));
+    match start.first {
+        First::Nothing => {}
+        First::Stay => order.iter().for_each(|item| search.stay(*item)),
+        First::Patterns => search.place_patterns(),
     }
     for item in &order {
         if search.found.hosts[*item].is_none() {
@@ -212,6 +235,7 @@ fn ordered(problem: &Problem<'_>, key: Key) -> Vec<usize> {
 
 struct Search<'p, 'f> {
     problem: &'p Problem<'f>,
+    bound: &'p Bound,
     oracle: Oracle,
     found: Found,
     /// Hosts with VMs, the fullest first.
@@ -249,6 +273,59 @@ impl Search<'_, '_> {
         if let Some(host) = self.problem.fleet.vms[self.problem.items[item][0]].today {
             // What does not fit there is placed with the others.
             let _ = self.try_host(item, host);
+        }
+    }
+
+    /// Puts patterns onto empty processors, those first that need most memory. Only VMs of one unit and
+    /// without groups are in them; the others are placed afterwards.
+    fn place_patterns(&mut self) {
+        let (problem, bound) = (self.problem, self.bound);
+        let fleet = problem.fleet;
+        for (name, weights) in &bound.weights {
+            let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); fleet.vm_kinds.len()];
+            for (item, vms) in problem.items.iter().enumerate().rev() {
+                if let [vm] = vms[..]
+                    && fleet.vm_kind(vm).apart.is_empty()
+                {
+                    waiting[fleet.vms[vm].kind].push(item);
+                }
+            }
+            let mut sets: Vec<(Reverse<u64>, usize, Vec<usize>)> = Vec::new();
+            for ((kind, pattern), times) in &weights.packing {
+                let has_one = |vm: usize| problem.demands[*kind][vm].as_ref().is_some_and(|of| of.units == 1);
+                for _ in 0..*times {
+                    let mut items = Vec::new();
+                    for (vm, count) in counted(pattern).filter(|(vm, _)| has_one(*vm)) {
+                        let left = waiting[vm].len();
+                        items.extend(waiting[vm].drain(left.saturating_sub(count)..));
+                    }
+                    let memory = items.iter().map(|item| problem.memory(*item)).sum();
+                    sets.push((Reverse(memory), *kind, items));
+                }
+            }
+            sets.sort_unstable();
+            sets.into_iter().for_each(|(_, kind, items)| self.place_set(name, kind, &items));
+        }
+    }
+
+    /// Puts items on an empty processor of a host of the kind, if there is one with the memory.
+    fn place_set(&mut self, pool: &str, kind: usize, items: &[usize]) {
+        let fleet = self.problem.fleet;
+        let Some(pool) = fleet.kinds[kind].template.pools.iter().position(|of| of.name == pool) else {
+            return;
+        };
+        let vms: Vec<usize> = items.iter().map(|item| self.problem.items[*item][0]).collect();
+        let is_of_kind = |host: &usize| fleet.hosts[*host].kind == kind;
+        let open = self.open.iter().map(|(_, host)| *host).filter(is_of_kind);
+        let empty = (0..fleet.hosts.len()).filter(|host| self.found.states[*host].is_empty());
+        let mut hosts = open.chain(empty.filter(is_of_kind));
+        let fits = hosts.find_map(|host| {
+            Some((host, self.found.states[host].empty_processor(self.problem, pool, &vms)?))
+        });
+        if let Some((host, spots)) = fits {
+            for (item, spot) in items.iter().zip(spots) {
+                self.put(*item, host, vec![spot]);
+            }
         }
     }
 
@@ -301,7 +378,7 @@ impl Search<'_, '_> {
 
     /// Empties hosts whose VMs fit on others.
     fn empty_hosts(&mut self) {
-        let least = bound::hosts(self.problem, &self.found.placed(self.problem));
+        let least = self.bound.hosts(self.problem, &self.found.placed(self.problem));
         let mut tries = 0;
         let mut failed: BTreeSet<usize> = BTreeSet::new();
         while self.open.len() > least && tries < EMPTY_TRIES {

@@ -13,11 +13,12 @@
 //! 1. `slice`: hosts for the analysis, made of some VMs of a fleet; what is guaranteed on them.
 //! 2. `problem`: what is placed, how much each VM asks for, and refusals.
 //! 3. `state`: a host with the VMs on it; where another one fits.
-//! 4. `bound`: how many hosts any plan needs.
-//! 5. `heuristic`: plans for fleets of any size.
-//! 6. `exact`: the best plans of small ones.
-//! 7. `plan`: the result.
-//! 8. `what_if`: the question about one VM.
+//! 4. `patterns`: what units need of processors that are never used in full.
+//! 5. `bound`: how many hosts any plan needs.
+//! 6. `heuristic`: plans for fleets of any size.
+//! 7. `exact`: the best plans of small ones.
+//! 8. `plan`: the result.
+//! 9. `what_if`: the question about one VM.
 //!
 //! Everything is deterministic: the same fleet gives the same plan, whatever the number of threads.
 
@@ -27,6 +28,7 @@
 mod bound;
 mod exact;
 mod heuristic;
+mod patterns;
 mod plan;
 mod problem;
 mod slice;
@@ -53,12 +55,12 @@ pub enum Method {
 /// Places the VMs of a fleet.
 pub fn place(fleet: &Fleet, method: Method) -> Plan {
     let problem = problem::Problem::new(fleet);
-    let found = heuristic::search(&problem);
+    let (found, bound) = heuristic::search(&problem);
     let found = match method {
         Method::Heuristic => found,
         Method::Auto if !exact::is_small(&problem) => found,
-        Method::Auto => exact::improve(&problem, found, exact::Effort::Limited),
-        Method::Exact => exact::improve(&problem, found, exact::Effort::Unlimited),
+        Method::Auto => exact::improve(&problem, &bound, found, exact::Effort::Limited),
+        Method::Exact => exact::improve(&problem, &bound, found, exact::Effort::Unlimited),
     };
-    plan::plan(&problem, found)
+    plan::plan(&problem, &bound, found)
 }

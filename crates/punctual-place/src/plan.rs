@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use punctual_model::Host;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::bound;
+use crate::bound::Bound;
 use crate::heuristic::Found;
 use crate::problem::{Problem, Refusal};
 use crate::slice::{self, Oracle};
@@ -16,7 +16,7 @@ use crate::state::{Cause, Spot, State};
 const EXPLAINED_MAX: usize = 6;
 
 /// Which VM goes where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The fleet's name.
     pub fleet: String,
@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 /// What is known about better plans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proof {
     /// There is none.
@@ -53,7 +53,7 @@ pub enum Proof {
 }
 
 /// A host with its VMs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPlan {
     /// Its name.
     pub name: String,
@@ -72,7 +72,7 @@ pub struct HostPlan {
 }
 
 /// Where a VM is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmPlan {
     /// Its name.
     pub name: String,
@@ -86,7 +86,7 @@ pub struct VmPlan {
 }
 
 /// A VM that fits nowhere.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedVm {
     /// Its name.
     pub name: String,
@@ -95,7 +95,7 @@ pub struct RefusedVm {
 }
 
 /// Why some hosts cannot take a VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Why {
     /// Names of the hosts.
     pub hosts: Vec<String>,
@@ -110,6 +110,11 @@ impl Plan {
         &self.files
     }
 
+    /// The same, which the plan then has no more; the rest of it is what serde keeps.
+    pub fn take_files(&mut self) -> Vec<Host> {
+        std::mem::take(&mut self.files)
+    }
+
     /// By how much there are more hosts than any plan has, in percent of these.
     pub fn gap_percent(&self) -> f64 {
         let more = self.hosts_used.saturating_sub(self.hosts_min);
@@ -118,7 +123,7 @@ impl Plan {
 }
 
 /// The plan that was found, every host of it judged once more as a whole.
-pub(crate) fn plan(problem: &Problem<'_>, mut found: Found) -> Plan {
+pub(crate) fn plan(problem: &Problem<'_>, bound: &Bound, mut found: Found) -> Plan {
     let fleet = problem.fleet;
     let used: Vec<usize> = (0..fleet.hosts.len()).filter(|host| !found.states[*host].is_empty()).collect();
     let judged: Vec<(Host, bool)> = used
@@ -147,7 +152,7 @@ pub(crate) fn plan(problem: &Problem<'_>, mut found: Found) -> Plan {
         .collect();
     let moves = hosts.iter().flat_map(|host| &host.vms).filter(|vm| vm.moved_from.is_some()).count();
     let placed = found.placed(problem);
-    let hosts_min = if found.is_optimal { found.used() } else { bound::hosts(problem, &placed) };
+    let hosts_min = if found.is_optimal { found.used() } else { bound.hosts(problem, &placed) };
     Plan {
         fleet: fleet.name.clone(),
         vms: fleet.vms.len(),

@@ -183,6 +183,41 @@ impl State {
         Err(cause)
     }
 
+    /// Where these VMs of one unit each have an empty processor of the pool together, as far as memory and
+    /// lists of hosts say.
+    pub(crate) fn empty_processor(
+        &self,
+        problem: &Problem<'_>,
+        pool: usize,
+        vms: &[usize],
+    ) -> Option<Vec<Spot>> {
+        let (fleet, kind) = (problem.fleet, self.of(problem));
+        let memory: u64 = vms.iter().map(|vm| fleet.vm_kind(*vm).memory_mib).sum();
+        let may = |vm: &usize| fleet.vm_kind(*vm).may_be_on[self.host];
+        if self.memory_mib + memory > kind.memory_mib || !vms.iter().all(may) {
+            return None;
+        }
+        let is_bound = |vm: &usize| fleet.vm_kind(*vm).one_node && kind.nodes.len() > 1;
+        let bound_mib: u64 =
+            vms.iter().filter(|vm| is_bound(vm)).map(|vm| fleet.vm_kind(*vm).memory_mib).sum();
+        let node_of = |place: usize| {
+            let number = kind.template.pools[pool].processors[place];
+            kind.nodes.iter().position(|node| node.processors.binary_search(&number).is_ok())
+        };
+        let fits = |place: &usize| {
+            let has_room = |node: usize| self.node_mib[node] + bound_mib <= kind.nodes[node].memory_mib;
+            self.pools[pool].on[*place].is_empty()
+                && (bound_mib == 0 || node_of(*place).is_some_and(has_room))
+                && vms.iter().all(|vm| kind.allowed[fleet.vms[*vm].kind].contains(place))
+        };
+        let place = (0..self.pools[pool].on.len()).find(fits)?;
+        let spot = |vm: &usize| {
+            let node = if is_bound(vm) { node_of(place) } else { None };
+            Spot { node, processors: vec![place] }
+        };
+        Some(vms.iter().map(spot).collect())
+    }
+
     /// Every place where the VM fits; of processors that differ in nothing and are empty only the first.
     pub(crate) fn every_spot(&self, problem: &Problem<'_>, oracle: &Oracle, vm: usize) -> Vec<Spot> {
         let Ok(demand) = self.could(problem, vm) else { return Vec::new() };

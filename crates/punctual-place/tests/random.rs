@@ -68,6 +68,26 @@ impl Small {
         Small { kinds, vms }
     }
 
+    /// Hosts of one processor with nothing but VMs of one vCPU, so that only the analysis says how few do.
+    pub(crate) fn plain(seed: u64) -> Small {
+        let random = &mut Random(seed);
+        let policies = ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf", "cbs"];
+        let policy = policies[random.below(policies.len() as u64) as usize];
+        let count = 5 + random.below(4) as usize;
+        let kind = Kind { copies: count, processors: 1, policy, pinned: false, memory: vec![64] };
+        let mut plain = |_| Vm {
+            vcpus: 1,
+            of_vm: false,
+            together: false,
+            apart: false,
+            may: vec![true; count],
+            today: None,
+            ..vm(random, count)
+        };
+        let vms = (0..count).map(&mut plain).collect();
+        Small { kinds: vec![kind], vms }
+    }
+
     /// The kind of each host.
     pub(crate) fn hosts(&self) -> Vec<usize> {
         self.kinds.iter().enumerate().flat_map(|(index, kind)| vec![index; kind.copies]).collect()
