@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Builds packages of Punctual for this machine's architecture: a .deb, an .rpm, a static tarball, and a wheel
-# of the Python package.
+# Builds packages of Punctual: a .deb, an .rpm, a static tarball, and a wheel of the Python package.
 #
-# usage: packaging/build.sh [deb|rpm|tar|wheel]... [--output DIR]
+# usage: packaging/build.sh [deb|rpm|tar|wheel]... [--arch amd64|arm64] [--output DIR]
 #   deb  punctual_VERSION_ARCH.deb: needs dpkg-dev; for the Debian or Ubuntu that it is built on, and newer
 #   rpm  punctual-VERSION.ARCH.rpm: needs rpmbuild; for systems with this machine's C library, and newer
 #   tar  punctual-VERSION-ARCH.tar.gz: static, with musl; needs Rust's target ARCH-unknown-linux-musl
 #   wheel  punctual-VERSION-cp310-abi3-PLATFORM.whl: for Python 3.10 and newer; needs maturin 1.9.4 or newer
 # Without a format it builds all that this machine has the tools for. DIR is target/packages by default.
+# --arch is the machine's own by default. For another one, Debian's cross compiler and libraries are needed,
+# and qemu-user-static, since the program itself prints its manual.
 # exit: 0 all are built, their names are printed; 1 one is not; 2 the command line is wrong
 # environment: SOURCE_DATE_EPOCH (the time of the last commit), PUNCTUAL (a program that is built already, for
 #   all formats), XZ_LEVEL (of the .deb: 0 packs in a tenth of the time of 6), CARGO_TARGET_DIR, CARGO_HOME
@@ -26,15 +27,24 @@ fail() {
 }
 
 usage() {
-    sed -n '5,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '4,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
 output=target/packages
+machine=$(uname -m)
+arch=$machine
 formats=()
 while [ $# -gt 0 ]; do
     case $1 in
         deb | rpm | tar | wheel) formats+=("$1") ;;
+        --arch)
+            shift
+            case ${1:-} in
+                amd64) arch=x86_64 ;;
+                arm64) arch=aarch64 ;;
+                *) usage ;;
+            esac ;;
         --output) shift; output=${1:-}; [ -n "$output" ] || usage ;;
         *) usage ;;
     esac
@@ -42,12 +52,49 @@ while [ $# -gt 0 ]; do
 done
 output=$(realpath -m "$output")
 
-arch=$(uname -m)
 gnu=$arch-unknown-linux-gnu
 musl=$arch-unknown-linux-musl
+debian=$(sed 's/x86_64/amd64/; s/aarch64/arm64/' <<<"$arch")
+# What the names of another architecture's tools begin with, and what runs its programs.
+prefix=
+runner=()
+if [ "$arch" != "$machine" ]; then
+    prefix=$arch-linux-gnu-
+    runner=("qemu-$arch-static")
+    for triple in "$gnu" "$musl"; do
+        export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$triple")_LINKER=${prefix}gcc"
+        export "CC_${triple//-/_}=${prefix}gcc"
+    done
+fi
+
+# lacking_for_other FORMAT: what this machine lacks for another architecture.
+lacking_for_other() {
+    local library
+    command -v "${prefix}gcc" >/dev/null ||
+        { echo "${prefix}gcc is missing (apt install gcc-${arch/_/-}-linux-gnu)"; return; }
+    [ "$1" = tar ] || [ -d "$(rustc --print target-libdir --target "$gnu")" ] ||
+        { echo "Rust has no library for it (rustup target add $gnu)"; return; }
+    [ "$1" != wheel ] || return 0
+    command -v "${runner[0]}" >/dev/null ||
+        { echo "${runner[0]} is missing (apt install qemu-user-static)"; return; }
+    case $1 in deb | rpm)
+        for library in libelf.so libz.so; do
+            [ -e "/usr/lib/$arch-linux-gnu/$library" ] || {
+                echo -n "$library of $debian is missing (dpkg --add-architecture $debian; apt update; "
+                echo "apt install libelf-dev:$debian zlib1g-dev:$debian)"
+                return
+            }
+        done ;;
+    esac
+}
+
 # missing FORMAT: what this machine lacks for it.
 missing() {
     local tool
+    if [ "$arch" != "$machine" ]; then
+        tool=$(lacking_for_other "$1")
+        [ -z "$tool" ] || { echo "$tool"; return; }
+    fi
     case $1 in
         deb | rpm) [ -n "${PUNCTUAL:-}" ] || command -v clang >/dev/null ||
             { echo "clang is missing, for programs in the kernel (apt install clang libelf-dev)"; return; } ;;
@@ -127,15 +174,15 @@ contents() {
     stage=$work/stage-$format
     rm -rf "$stage" "$work/man"
     put 755 "$program" usr/bin/punctual
-    strip --remove-section=.comment --remove-section=.note "$stage/usr/bin/punctual"
+    "${prefix}strip" --remove-section=.comment --remove-section=.note "$stage/usr/bin/punctual"
 
-    "$program" man --out "$work/man"
+    "${runner[@]}" "$program" man --out "$work/man"
     for page in "$work"/man/*; do compressed "$page" "usr/share/man/man1/$(basename "$page").gz"; done
-    "$program" completions bash >"$work/completion"
+    "${runner[@]}" "$program" completions bash >"$work/completion"
     put 644 "$work/completion" usr/share/bash-completion/completions/punctual
-    "$program" completions zsh >"$work/completion"
+    "${runner[@]}" "$program" completions zsh >"$work/completion"
     put 644 "$work/completion" "usr/share/zsh/$2/_punctual"
-    "$program" completions fish >"$work/completion"
+    "${runner[@]}" "$program" completions fish >"$work/completion"
     put 644 "$work/completion" usr/share/fish/vendor_completions.d/punctual.fish
 
     for file in README.md docs/*.md docs/tutorial/* docs/images/* examples/*; do
@@ -181,10 +228,10 @@ installed_kib() {
 }
 
 deb() {
-    local architecture depends control=$work/control
+    local depends control=$work/control libc=libc6-dev:$debian
+    [ -z "$prefix" ] || libc=libc6-dev-$debian-cross
     build "$gnu" --features punctual/waits-bpf
     contents "$gnu" vendor-completions
-    architecture=$(dpkg --print-architecture)
     put 644 packaging/debian/copyright usr/share/doc/punctual/copyright
     compressed CHANGELOG.md usr/share/doc/punctual/changelog.gz
     packaging/debian/changelog "$version-1" >"$work/changelog"
@@ -193,14 +240,15 @@ deb() {
 
     mkdir -p "$work/source/debian"
     printf 'Source: punctual\n\nPackage: punctual\nArchitecture: any\n' >"$work/source/debian/control"
-    depends=$(cd "$work/source" && dpkg-shlibdeps -O "$stage/usr/bin/punctual" 2>/dev/null |
+    depends=$(cd "$work/source" &&
+        DEB_HOST_ARCH=$debian dpkg-shlibdeps -O "$stage/usr/bin/punctual" 2>/dev/null |
         sed -n 's/^shlibs:Depends=//p')
     [ -n "$depends" ] || fail "deb: dpkg-shlibdeps found no dependencies"
     mkdir -m 755 "$stage/DEBIAN"
     # The guest program inside is linked statically with the C library.
-    sed -e "s/@VERSION@/$version-1/" -e "s/@ARCHITECTURE@/$architecture/" -e "s/@SHLIBS@/$depends/" \
+    sed -e "s/@VERSION@/$version-1/" -e "s/@ARCHITECTURE@/$debian/" -e "s/@SHLIBS@/$depends/" \
         -e "s/@KIB@/$(installed_kib)/" \
-        -e "s/@BUILT_USING@/$(dpkg-query -W -f '${source:Package} (= ${source:Version})' libc6-dev)/" \
+        -e "s/@BUILT_USING@/$(dpkg-query -W -f '${source:Package} (= ${source:Version})' "$libc")/" \
         packaging/debian/control >"$control"
     install -m 644 "$control" "$stage/DEBIAN/control"
     (cd "$stage" && find etc -type f | sort | sed 's,^,/,') >"$stage/DEBIAN/conffiles"
@@ -209,8 +257,8 @@ deb() {
     settle
     # One thread, because more would cut the data into more blocks.
     dpkg-deb --root-owner-group --threads-max=1 -Zxz -z"${XZ_LEVEL:-6}" --build "$stage" \
-        "$output/punctual_$version-1_$architecture.deb" >/dev/null
-    echo "$output/punctual_$version-1_$architecture.deb"
+        "$output/punctual_$version-1_$debian.deb" >/dev/null
+    echo "$output/punctual_$version-1_$debian.deb"
 }
 
 rpm() {
