@@ -3,7 +3,7 @@
 use punctual_model::file::{parse_fleet, to_toml};
 use punctual_place::{Method, Standing};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::{self, from_json};
 use crate::reading::host_object;
@@ -14,6 +14,8 @@ use crate::table::{Column, Table};
 #[pyclass(frozen, module = "punctual")]
 pub(crate) struct Plan {
     plan: punctual_place::Plan,
+    /// Host files, in the order of the plan's hosts.
+    files: Vec<String>,
 }
 
 /// Places the VMs of a fleet file.
@@ -29,8 +31,12 @@ pub(crate) fn _place(py: Python<'_>, bytes: Vec<u8>, name: &str, method: &str) -
         _ => return Err(error::punctual(py, "`method` is one of auto, exact, heuristic")),
     };
     let fleet = py.detach(|| parse_fleet(&bytes, name)).map_err(|errors| error::host_file(py, &errors))?;
-    let plan = signals::beside(py, move || punctual_place::place(&fleet, method))?;
-    Ok(Plan { plan })
+    let (plan, files) = signals::beside(py, move || {
+        let mut plan = punctual_place::place(&fleet, method);
+        let files = plan.take_files().iter().map(to_toml).collect();
+        (plan, files)
+    })?;
+    Ok(Plan { plan, files })
 }
 
 /// Where one VM of a fleet file could go while the others stay where they are today.
@@ -98,16 +104,16 @@ impl Plan {
     /// The hosts with VMs, by name.
     fn hosts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let hosts = PyDict::new(py);
-        for host in self.plan.files() {
+        for (host, file) in self.plan.hosts.iter().zip(&self.files) {
             let name = format!("{}.toml", host.name);
-            hosts.set_item(&host.name, host_object(py, &to_toml(host), &name)?)?;
+            hosts.set_item(&host.name, host_object(py, file, &name)?)?;
         }
         Ok(hosts)
     }
 
     /// The plan as `punctual place --json` prints it.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        from_json(py, &serde_json::to_string(&self.plan).expect("plain data"))
+        from_json(py, &self.json())
     }
 
     fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -124,6 +130,29 @@ impl Plan {
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Plan>().is_ok_and(|other| other.get().plan == self.plan)
+        let is_same = |other: &Plan| other.plan == self.plan && other.files == self.files;
+        other.cast::<Plan>().is_ok_and(|other| is_same(other.get()))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let rebuild = py.get_type::<Plan>().getattr("_restore")?;
+        (rebuild, (self.json(), self.files.clone())).into_pyobject(py)
+    }
+
+    /// A plan from what pickles keep of it.
+    #[staticmethod]
+    fn _restore(py: Python<'_>, text: &str, files: Vec<String>) -> PyResult<Self> {
+        let plan: punctual_place::Plan =
+            serde_json::from_str(text).map_err(|e| error::punctual(py, &format!("a pickle: {e}")))?;
+        if plan.hosts.len() != files.len() {
+            return Err(error::punctual(py, "a pickle: a host file for each host is expected"));
+        }
+        Ok(Plan { plan, files })
+    }
+}
+
+impl Plan {
+    fn json(&self) -> String {
+        serde_json::to_string(&self.plan).expect("plain data")
     }
 }

@@ -33,12 +33,15 @@ def test_pickles_come_back_equal(examples: Path) -> None:
         overheads="xen-4.0",
     )
     results = host.simulate(blame=True)
-    for thing in [host, results, host.check(), results.jobs, results.slices, results.blame, results.report()]:
+    plan = punctual.place(examples / "fleet.toml")
+    tables = [results.jobs, results.slices, results.blame]
+    for thing in [host, results, host.check(), *tables, results.report(), plan]:
         for again in [pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing)]:
             if not isinstance(thing, punctual.Report):
                 assert again == thing
     # The file itself survives, so changes of it do as well.
     assert pickle.loads(pickle.dumps(host)).replace(seed=6) == host.replace(seed=6)
+    assert pickle.loads(pickle.dumps(plan)).hosts() == plan.hosts()
     found = host.synthesize(effort=100)
     again = pickle.loads(pickle.dumps(found))
     assert (again.to_dict(), again.toml, again.host) == (found.to_dict(), found.toml, found.host)
