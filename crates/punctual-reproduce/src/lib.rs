@@ -147,7 +147,7 @@ pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, E
         outcomes.push(rtca::fig10(options, &paper, progress)?);
     }
     if options.runs("xen") {
-        outcomes.push(rtca::in_xen::run()?);
+        outcomes.push(rtca::in_xen::run(&paper)?);
     }
     if options.runs("limitations") {
         outcomes.push(rtca::limitations::run(progress)?);
