@@ -44,6 +44,8 @@ struct Kernel {
     looks: usize,
     /// When the machine stands still, and for how long.
     stolen: Option<Stolen>,
+    /// Do units ask for a grace at each look?
+    graces: bool,
     last_look: Instant,
 }
 
@@ -94,7 +96,16 @@ impl Kernel {
         });
         let units = units.collect();
         let lateness = lateness.to_vec();
-        Kernel { driver, units, now: start, lateness, looks: 0, stolen: None, last_look: start }
+        Kernel {
+            driver,
+            units,
+            now: start,
+            lateness,
+            looks: 0,
+            stolen: None,
+            graces: false,
+            last_look: start,
+        }
     }
 
     fn run(&mut self, length: Duration) {
@@ -113,6 +124,9 @@ impl Kernel {
                 })
                 .collect();
             self.subtract(due, &mut observed);
+            for unit in self.units.iter().filter(|_| self.graces) {
+                self.driver.begin_grace(self.now, unit.number);
+            }
             let next = self.driver.observe(self.now, CpuId(0), &observed);
             assert!(next > self.now, "time must advance");
             due = next;
@@ -283,6 +297,66 @@ fn an_overrun_because_of_a_late_look_is_owed_or_forgiven_as_the_settings_say() {
         let share = kernel.share_ppm(0, SECOND);
         assert!(expected.contains(&share), "{late_overrun:?}: {share} ppm");
     }
+}
+
+#[test]
+fn a_unit_pays_for_its_graces() {
+    for policy in SERVERS {
+        let hog = [(Load::Hog, server(2_000, 10_000, 1))];
+        let mut kernel = Kernel::new(policy, &hog, &[Duration::from_us(10)]);
+        kernel.graces = true;
+        kernel.run(SECOND);
+        let share = kernel.share_ppm(0, SECOND);
+        assert!((190_000..=204_000).contains(&share), "{policy}: {share} ppm");
+        // It is parked all the time but for budgets and graces.
+        let graces = kernel.driver.evidence().graces;
+        assert!((80..=100).contains(&graces), "{policy}: {graces} graces");
+    }
+}
+
+#[test]
+fn the_graces_of_a_unit_delay_none_that_is_more_urgent() {
+    for policy in ["deferrable", "polling", "sporadic"] {
+        let urgent = Load::Periodic { period: Duration::from_ms(7), cost: Duration::from_ms(2) };
+        let units = [(urgent, server(3_000, 7_000, 1)), (Load::Hog, server(2_000, 20_000, 2))];
+        let responses = |graces: bool| {
+            let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+            kernel.graces = graces;
+            kernel.run(SECOND);
+            (kernel.units[0].responses.iter().copied().max(), kernel.driver.evidence().graces)
+        };
+        let ((without, none), (with, many)) = (responses(false), responses(true));
+        assert_eq!(with, without, "{policy}");
+        assert!(none == 0 && many > 40, "{policy}: {none} and {many} graces");
+    }
+}
+
+#[test]
+fn a_grace_ends_when_the_lock_is_released_or_after_a_millisecond_and_comes_every_ten() {
+    let info = registry::find("deferrable").expect("a policy");
+    let mut driver = Driver::new(info, &Options::new(), 1, Settings::default()).expect("options");
+    let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+    let unit = driver.insert(at(1), &server(2_000, 100_000, 1)).expect("parameters");
+    let look = |driver: &mut Driver, now: Instant, ran_us: u64| {
+        let ran = Observation { ran: Duration::from_us(ran_us), has_work: None };
+        (driver.observe(now, CpuId(0), &[(unit, ran)]), driver.order(unit))
+    };
+    assert!(matches!(look(&mut driver, at(1), 0).1, Order::Ranked(_)));
+    assert!(!driver.begin_grace(at(2), unit), "it has budget");
+    assert_eq!(look(&mut driver, at(3), 2_000).1, Order::Parked);
+    assert!(driver.begin_grace(at(10), unit));
+    assert_eq!(look(&mut driver, at(10), 0), (at(11), Order::Ranked(0)));
+    assert_eq!(look(&mut driver, at(11), 1_000).1, Order::Parked, "its millisecond is over");
+    assert!(!driver.begin_grace(at(19), unit), "too early");
+    assert!(driver.begin_grace(at(20), unit));
+    assert_eq!(look(&mut driver, at(20), 0).1, Order::Ranked(0));
+    driver.end_grace(Instant::from_ns(20_400_000), unit);
+    assert_eq!(
+        look(&mut driver, Instant::from_ns(20_400_000), 400).1,
+        Order::Parked,
+        "it has released the lock"
+    );
+    assert!(!driver.begin_grace(at(30), unit + 1), "no such unit");
 }
 
 #[test]

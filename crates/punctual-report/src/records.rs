@@ -7,7 +7,8 @@ use std::io::{self, Write};
 
 use punctual_model::Histogram;
 use punctual_model::results::{
-    CauseTime, JobStats, PacketCounts, Segment, SegmentResult, Source, TaskBlame, TaskResult, UnitCounts,
+    CauseTime, Enforcement, JobStats, PacketCounts, Segment, SegmentResult, Source, TaskBlame, TaskResult,
+    UnitCounts,
 };
 
 use crate::Column;
@@ -354,13 +355,14 @@ fn worst_jobs(columns: &[Column]) -> Records {
 
 /// What enforcement did, of pools that were under it.
 fn enforcement(columns: &[Column]) -> Records {
-    let names = ["result", "name", "looks", "enforcer_ns", "session_ns", "stolen_ns", "demotions"];
+    let names = ["result", "name", "looks", "enforcer_ns", "session_ns", "stolen_ns", "demotions", "graces"];
     let mut table = Records::new("enforcement", &names);
     ["overrun", "replenishment_lateness", "look_lateness"].into_iter().for_each(|of| table.distribution(of));
     for Column { label, results } in columns {
         for (pool, done) in results.pools.iter().filter_map(|pool| Some((pool, pool.enforcement.as_ref()?))) {
             let mut row: Vec<Value> = vec![label.as_str().into(), pool.name.as_str().into()];
-            let counts = [done.looks, done.enforcer_ns, done.session_ns, done.stolen_ns, done.demotions];
+            let &Enforcement { looks, enforcer_ns, session_ns, stolen_ns, demotions, graces, .. } = done;
+            let counts = [looks, enforcer_ns, session_ns, stolen_ns, demotions, graces];
             row.extend(counts.map(Value::Number));
             for of in [&done.overrun, &done.replenishment_lateness, &done.look_lateness] {
                 row.extend(summary(of));

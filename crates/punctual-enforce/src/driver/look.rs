@@ -32,6 +32,8 @@ pub struct Evidence {
     pub look_lateness: Histogram,
     /// Time that the machine below took, the kernel charged to units, and was subtracted.
     pub stolen: Duration,
+    /// How often a parked unit could run on to release a lock of its VMM.
+    pub graces: u64,
     /// Looks.
     pub looks: u64,
 }

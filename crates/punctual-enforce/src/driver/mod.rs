@@ -19,6 +19,8 @@
 //! - **Stolen time is nobody's** (`stolen.rs`): no budget pays for it.
 //! - **Idling away** (periodic server): only the most urgent unit with budget may run, and it is charged for
 //!   all the time that passes.
+//! - **Grace** (`grace.rs`). A parked unit that holds a lock of its VMM may run on for a moment. It pays for
+//!   that as for an overrun.
 //! - **Next look** (`orders.rs`). The earliest of the policy's timer, the end of the slice, and, for each
 //!   unit that may run, the instant at which it would have used up its budget had it run from now on. A unit
 //!   that has not run since the last look gets its next look later and later, up to
@@ -26,6 +28,7 @@
 //!   microseconds. Where vCPUs of one VM share a processor, a look comes at least once in each of their
 //!   [turns](punctual_sched::turns).
 
+mod grace;
 mod look;
 mod orders;
 mod replay;
@@ -35,6 +38,7 @@ mod stolen;
 
 use punctual_sched::{CpuId, Duration, Instant};
 
+pub use grace::{GRACE_INTERVAL, GRACE_MAX};
 pub use look::{Evidence, Observation, Order, UnitCounts};
 pub use settings::{LateOverrun, Settings};
 pub use state::{Driver, ReplaceError};

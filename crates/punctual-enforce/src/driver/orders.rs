@@ -83,6 +83,11 @@ impl Driver {
             let Some(unit) = self.units[number].as_mut() else { continue };
             let account = self.policy.account(unit.id);
             if account.left.is_some_and(|left| left.is_zero()) && !account.may_overrun {
+                if let Some(end) = unit.grace_after(now) {
+                    unit.order = Order::Ranked(rank);
+                    rank = rank.saturating_add(1);
+                    next = next.min(end);
+                }
                 continue;
             }
             if unit.order_before == Order::Parked {
@@ -103,6 +108,7 @@ impl Driver {
                 break;
             }
         }
+        next = self.rank_graces(now, cpu, &mut rank).min(next);
         if self.has_turns(rank) {
             next = next.min(now + TURN);
         }

@@ -33,6 +33,8 @@ pub(super) struct Unit {
     pub(super) shares_budget: bool,
     /// What it ran beyond its budget and still owes.
     pub(super) owed: Duration,
+    /// Its last grace: when it began, and when it ends.
+    pub(super) grace: Option<(Instant, Instant)>,
     /// Looks in a row without it having run.
     pub(super) looks_idle: u32,
     /// As the policy knows it.
@@ -166,6 +168,7 @@ impl Driver {
             vm: params.vm,
             shares_budget: params.vm.is_some() && params.shares_budget,
             owed: Duration::ZERO,
+            grace: None,
             looks_idle: 0,
             is_awake: true,
             order: Order::Parked,

@@ -12,6 +12,7 @@ mod delivery;
 mod history;
 mod kernel;
 mod kernel_looks;
+mod locks;
 mod mover;
 mod observer;
 mod occupants;
@@ -35,6 +36,7 @@ use crate::driver::Driver;
 use crate::notice::Notice;
 use crate::unit::{ENFORCER, LiveUnit};
 use account::Account;
+use locks::Locks;
 use occupants::Reader;
 use placement::Placement;
 use pool::{PAUSE_WAIT_MAX, Pool, SLEEP_MAX};
@@ -60,6 +62,7 @@ pub struct Enforcement {
     processors: Vec<usize>,
     enforcers: Vec<JoinHandle<io::Result<()>>>,
     watchdog: Option<JoinHandle<()>>,
+    locks: Option<JoinHandle<()>>,
     observer: Option<JoinHandle<Observations>>,
 }
 
@@ -129,12 +132,19 @@ impl Enforcement {
             processors: processors.to_vec(),
             enforcers: Vec::with_capacity(processors.len()),
             watchdog: None,
+            locks: None,
             observer: None,
         };
+        let is_in_kernel = events.is_some();
         enforcement.start_enforcers(processors, group, events)?;
         let shared = enforcement.shared.clone();
         let work = move || watchdog::watch(&shared, placement);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
+        if !is_in_kernel {
+            let (shared, commands) = (enforcement.shared.clone(), enforcement.commands.clone());
+            let work = move || Locks::new(&shared, &commands).watch();
+            enforcement.locks = Some(std::thread::Builder::new().name("locks".into()).spawn(work)?);
+        }
         let (shared, processors) = (enforcement.shared.clone(), enforcement.processors.clone());
         let work = move || observer::observe(&shared, &processors, switches, observed);
         enforcement.observer = Some(std::thread::Builder::new().name("observer".into()).spawn(work)?);
@@ -243,6 +253,10 @@ impl Enforcement {
             watchdog.thread().unpark();
             // It returns nothing.
             let _ = watchdog.join();
+        }
+        if let Some(locks) = self.locks.take() {
+            locks.thread().unpark();
+            let _ = locks.join();
         }
         let observer = self.observer.take();
         let observed = observer.map(|observer| {

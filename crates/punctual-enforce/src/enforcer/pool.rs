@@ -39,6 +39,10 @@ pub enum Command {
     Adjust(String, UnitParams),
     /// Give the pool another policy.
     Replace(PolicyChoice),
+    /// The unit with this name is parked and holds a lock of its VMM: see [`Driver::begin_grace`].
+    BeginGrace(String),
+    /// The unit with this name has released that lock.
+    EndGrace(String),
     /// Threads came to the unit with this name: give all of them what it has.
     Renew(String),
     /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
@@ -124,6 +128,16 @@ impl Pool {
                     let _ = done.send(());
                 }
                 Command::ResumeFreezing => self.pauses = self.pauses.saturating_sub(1),
+                Command::BeginGrace(name) => {
+                    if let Some(number) = self.find(&name) {
+                        self.driver.begin_grace(now(), number);
+                    }
+                }
+                Command::EndGrace(name) => {
+                    if let Some(number) = self.find(&name) {
+                        self.driver.end_grace(now(), number);
+                    }
+                }
                 Command::Renew(name) => {
                     let unit = self.find(&name).and_then(|number| self.units[number].as_mut());
                     unit.into_iter().for_each(LiveUnit::forget_priority);

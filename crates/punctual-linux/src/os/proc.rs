@@ -187,6 +187,84 @@ pub fn kernel_threads(prefix: &str) -> io::Result<Vec<i32>> {
     Ok(processes()?.into_iter().filter(is_one).collect())
 }
 
+/// A thread's wait by futex(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FutexWait {
+    /// The futex.
+    pub address: u64,
+    /// The operation and its flags.
+    pub operation: u32,
+    /// The value that the futex had.
+    pub value: u32,
+}
+
+/// What a thread waits for, read over and over. Not for threads that must not wait: each read takes a lock
+/// that an executing thread holds.
+#[derive(Debug)]
+pub struct FutexReader(Reader);
+
+impl FutexReader {
+    /// Of thread `tid`.
+    ///
+    /// # Errors
+    /// The thread is gone, or only another user may trace it.
+    pub fn of(tid: i32) -> io::Result<FutexReader> {
+        Reader::open(&format!("/proc/{tid}/syscall")).map(FutexReader)
+    }
+
+    /// The futex that it waits for; `None` where it does not wait for one.
+    ///
+    /// # Errors
+    /// The thread is gone, or this process may not trace it (PTRACE_MODE_ATTACH_FSCREDS).
+    pub fn wait(&self) -> io::Result<Option<FutexWait>> {
+        Ok(parse_futex_wait(self.0.read(&mut [0; 256])?))
+    }
+}
+
+/// Parses a line of `/proc/TID/syscall`: number, six arguments, stack pointer and program counter, or
+/// `running`.
+fn parse_futex_wait(line: &str) -> Option<FutexWait> {
+    let mut fields = line.split_ascii_whitespace();
+    let number: i64 = fields.next()?.parse().ok()?;
+    let mut argument = || u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok();
+    // The kernel shows whole registers; operation and value are the lower halves.
+    let (address, operation, value) = (argument()?, argument()? as u32, argument()? as u32);
+    (number == libc::SYS_futex).then_some(FutexWait { address, operation, value })
+}
+
+/// The memory of the program that a process executes.
+#[derive(Debug)]
+pub struct Memory(File);
+
+impl Memory {
+    /// Of a process.
+    ///
+    /// # Errors
+    /// The process is gone, or this process may not trace it.
+    pub fn of(process: i32) -> io::Result<Memory> {
+        File::open(format!("/proc/{process}/mem")).map(Memory)
+    }
+
+    /// Reads from an address on.
+    ///
+    /// # Errors
+    /// There is no memory, or the process executes another program.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(to, address)
+    }
+}
+
+/// The thread's id in the innermost PID namespace that it is in: the one that it sees itself.
+///
+/// # Errors
+/// The thread is gone.
+pub fn innermost_id(tid: i32) -> io::Result<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let innermost = ids.and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok());
+    innermost.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no NSpid in /proc/PID/status"))
+}
+
 /// A file read over and over from its start without allocation.
 #[derive(Debug)]
 pub struct Reader {
@@ -269,6 +347,18 @@ pub fn parse_state(text: &str) -> Option<char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_waits_for_a_futex_shows_its_address_operation_and_value() {
+        let line = "202 0x5563718c7b40 0x80 0x2 0x0 0x0 0x0 0x7ffc1b2f7a10 0x7f59ccc7a5d9\n";
+        let wait = FutexWait { address: 0x5563_718c_7b40, operation: 0x80, value: 2 };
+        let expected = (libc::SYS_futex == 202).then_some(wait);
+        assert_eq!(parse_futex_wait(line), expected);
+        assert_eq!(parse_futex_wait("running\n"), None);
+        assert_eq!(parse_futex_wait("-1 0x7f59c89fdf00 0x7f59ccc7d3bc\n"), None);
+        assert_eq!(parse_futex_wait("7 0x7f597c0031e0 0x3 0xffffffff 0x0 0x0 0x0 0x1 0x2\n"), None);
+        assert_eq!(parse_futex_wait("202 0x5563718c7b40\n"), None);
+    }
 
     #[test]
     fn a_thread_with_a_pending_sigkill_is_killed() {

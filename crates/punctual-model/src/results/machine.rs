@@ -117,6 +117,9 @@ pub struct Enforcement {
     pub stolen_ns: u64,
     /// How often an enforcer was stuck in a look and units lost their priorities meanwhile.
     pub demotions: u64,
+    /// How often a vCPU without budget ran on because it held a lock of its VMM.
+    #[serde(default)]
+    pub graces: u64,
 }
 
 impl Enforcement {
@@ -130,6 +133,7 @@ impl Enforcement {
         self.look_lateness.merge(&other.look_lateness);
         self.stolen_ns += other.stolen_ns;
         self.demotions += other.demotions;
+        self.graces += other.graces;
     }
 }
 

@@ -97,6 +97,7 @@ pub(crate) fn disturbed(results: Results) -> Results {
         look_lateness: latency,
         stolen_ns: 12 * MS,
         demotions: 0,
+        graces: 0,
     });
     results.leave_out_unmeasured();
     results

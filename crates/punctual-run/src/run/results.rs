@@ -134,6 +134,7 @@ fn enforcement(done: &PoolReport, elapsed: Duration) -> Enforcement {
         look_lateness: done.evidence.look_lateness.clone(),
         stolen_ns: done.evidence.stolen.as_ns(),
         demotions: done.demotions,
+        graces: done.evidence.graces,
     }
 }
 

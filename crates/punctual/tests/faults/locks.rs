@@ -1,11 +1,12 @@
 //! What belongs to one run at a time, and what several runs change together.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use punctual_enforce::session::Session;
-use punctual_linux::os::sched::affinity;
+use punctual_linux::os::sched::{affinity, attributes};
 use punctual_linux::os::{cgroup, proc};
 use punctual_linux::preflight::{RT_RUNTIME, rt_limit};
 
@@ -95,6 +96,82 @@ fn a_run_that_starts_beside_the_death_of_another_waits_for_the_guardian() {
 /// How often a run is started beside the death of another, and the longest time from the start to the death.
 const ROUNDS: u32 = 20;
 const LONGEST_START: Duration = Duration::from_millis(120);
+
+/// A VMM whose vCPU thread holds its big lock two thirds of the time.
+struct Vmm {
+    process: Child,
+    answers: BufReader<ChildStdout>,
+    vcpu: i32,
+}
+
+impl Vmm {
+    fn start(desk: &Desk) -> Vmm {
+        let program = desk.state().join("vmm");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/vmm.c");
+        let compiled = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
+        assert!(compiled.expect("a C compiler").success());
+        let mut command = Command::new(program);
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it was just compiled");
+        let mut answers = BufReader::new(process.stdout.take().expect("a pipe"));
+        let vcpu = next_number(&mut answers) as i32;
+        Vmm { process, answers, vcpu }
+    }
+
+    fn domain(&self) -> String {
+        format!(
+            "[domain.vm]\nbudget = \"2ms\"\nperiod = \"200ms\"\nattach = {{ threads = [{}] }}\n",
+            self.vcpu
+        )
+    }
+
+    /// Ends it; returns how long its main thread waited for the lock at most, in us.
+    fn end(mut self) -> u64 {
+        drop(self.process.stdin.take());
+        let longest_us = next_number(&mut self.answers);
+        assert!(self.process.wait().expect("it ends").success());
+        longest_us
+    }
+}
+
+impl Drop for Vmm {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn next_number(answers: &mut BufReader<ChildStdout>) -> u64 {
+    let mut line = String::new();
+    answers.read_line(&mut line).expect("it answers");
+    line.trim().parse().expect("a number")
+}
+
+#[test]
+fn a_parked_vcpu_with_the_lock_of_its_vmm_runs_on_for_a_moment_and_pays_for_it() {
+    let Some(_turn) = needs() else { return };
+    let desk = Desk::make("vmm");
+    let vmm = Vmm::start(&desk);
+    let mut run = desk.start(&["attach", &desk.host("vmm", 1, &vmm.domain()), "--json"]);
+    wait("it is under enforcement", || attributes(vmm.vcpu).is_ok_and(|now| now.policy == 1));
+    let used = || {
+        let line = std::fs::read_to_string(format!("/proc/{}/schedstat", vmm.vcpu)).expect("it lives");
+        proc::parse_schedstat(&line).expect("numbers").ran
+    };
+    let before = used();
+    std::thread::sleep(Duration::from_secs(2));
+    let ran = used().saturating_sub(before);
+    run.signal("INT");
+    assert_eq!(run.wait(), 0, "{}", run.said());
+    let longest_us = vmm.end();
+    // Without graces it waits for a whole period. It comes to the lock at most two graces later than the
+    // vCPU is found to hold it.
+    assert!(longest_us < 100_000, "the main thread waited {longest_us} us for the lock");
+    // 20 ms are its budget.
+    assert!(ran < punctual_sched::Duration::from_ms(40), "it ran for {ran}");
+    eprintln!("the main thread waited at most {longest_us} us, the vCPU ran for {ran}");
+}
 
 #[test]
 fn restore_says_for_whom_it_waits() {

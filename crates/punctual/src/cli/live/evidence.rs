@@ -42,6 +42,10 @@ pub(crate) fn evidence(report: &Report) -> String {
             let stolen = fmt_duration(pool.evidence.stolen);
             let _ = writeln!(out, "  stolen            {stolen}, charged to no budget");
         }
+        if pool.evidence.graces > 0 {
+            let times = fmt_count(pool.evidence.graces);
+            let _ = writeln!(out, "  graces            {times}, for vCPUs that held a lock of their VMM");
+        }
     }
     let _ = writeln!(out, "\n{}", restored(&report.restored));
     out
