@@ -433,21 +433,34 @@ impl Wrapper for Turns {
 
     fn ranking(&self, inside: &dyn Policy, cpu: CpuId, out: &mut Vec<UnitId>) {
         inside.ranking(cpu, out);
-        for at in 0..out.len() {
+        let ended = |unit: &UnitId| self.units[unit.index()].ended;
+        let are_siblings = |one: UnitId, other: &UnitId| self.siblings(one).any(|sibling| sibling == *other);
+        let mut at = 0;
+        while at < out.len() {
             let unit = out[at];
-            let is_ready = |other: &UnitId| self.units[other.index()].awake;
-            let is_sibling =
-                |other: &UnitId| is_ready(other) && self.siblings(unit).any(|sibling| sibling == *other);
-            if !is_ready(&unit) || !self.has_siblings(unit) || out[..at].iter().any(is_sibling) {
-                continue;
-            }
-            // The VM stands where its most urgent vCPU does; there it is the first one's turn.
-            let behind = (at + 1..out.len()).filter(|place| is_sibling(&out[*place]));
-            let first = behind.min_by_key(|place| self.units[out[*place].index()].ended);
-            if let Some(first) = first
-                && self.units[out[first].index()].ended < self.units[unit.index()].ended
+            let is_ready_sibling =
+                |other: &UnitId| self.units[other.index()].awake && are_siblings(unit, other);
+            if self.units[unit.index()].awake
+                && self.has_siblings(unit)
+                && !out[..at].iter().any(is_ready_sibling)
             {
-                out[at..=first].rotate_right(1);
+                // The VM stands where its most urgent ready vCPU does. Those whose turn comes before, or would
+                // if they woke up, come before it there.
+                for behind in at + 1..out.len() {
+                    if are_siblings(unit, &out[behind]) && ended(&out[behind]) < ended(&unit) {
+                        out[at..=behind].rotate_right(1);
+                        at += 1;
+                    }
+                }
+            }
+            at += 1;
+        }
+        // Side by side they stand in the order of their turns, asleep or not.
+        for end in 1..out.len() {
+            let mut at = end;
+            while at > 0 && are_siblings(out[at], &out[at - 1]) && ended(&out[at]) < ended(&out[at - 1]) {
+                out.swap(at, at - 1);
+                at -= 1;
             }
         }
     }

@@ -200,6 +200,10 @@ fn the_ranking_has_the_vcpu_whose_turn_it_is_in_front_of_the_most_urgent_one() {
     policy.charge(at_ms(3), CpuId(0), first, TURN);
     policy.sleep(at_ms(3), first, &mut resched);
     assert_eq!(ranking(&policy), [first, other, last]);
+    // If the last one woke up now, it would be its turn.
+    policy.sleep(at_ms(3), last, &mut resched);
+    policy.wake(at_ms(3), first, &mut resched);
+    assert_eq!(ranking(&policy), [last, first, other]);
 }
 
 fn service(driver: &Driver, unit: UnitId) -> Duration {
