@@ -1,20 +1,21 @@
 //! A VM that is held: its vCPUs, and its other threads; or a cgroup.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use punctual_enforce::session::{self, Session, UnitHandle};
+use punctual_enforce::session::{self, Session, UnitHandle, helper_attributes};
 use punctual_enforce::unit::UnitCounters;
 use punctual_linux::os::proc;
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::vmm::{self, Role};
-use punctual_model::service::{ThreadPlace, Threads};
+use punctual_model::service::{Helper, ThreadPlace, Threads};
 
 use crate::plan::HeldAs;
-use crate::protocol::{HeldVcpu, Order};
+use crate::protocol::{HeldRole, HeldVcpu, Order};
 
 /// A VM of which a part was given up is let go of and held again after this.
 pub(crate) const GIVEN_UP_REST: Duration = Duration::from_secs(60);
@@ -26,21 +27,40 @@ pub(crate) struct Places<'p> {
     pub host: &'p [usize],
     /// Those of them that are closest to the VM's pool.
     pub near: &'p [usize],
+    /// The name of the VM's pool.
+    pub pool: &'p str,
 }
 
 impl<'p> Places<'p> {
-    fn of(&self, threads: Threads, role: Role) -> &'p [usize] {
-        let place = match role {
-            Role::MainLoop => threads.main_loop,
-            Role::Io => threads.io,
-            Role::Vhost => threads.vhost,
-            Role::Rcu => threads.rcu,
-            Role::Vcpu(_) | Role::Other | Role::Task => threads.other,
-        };
+    /// The processors for a place, and why these.
+    fn of(&self, place: &ThreadPlace) -> (Cow<'p, [usize]>, String) {
         match place {
-            ThreadPlace::Host => self.host,
-            ThreadPlace::Near => self.near,
+            ThreadPlace::Host => (self.host.into(), "no pool has them".into()),
+            ThreadPlace::Near if self.near == self.host => {
+                (self.host.into(), format!("none of those that no pool has is closer to pool {}", self.pool))
+            }
+            ThreadPlace::Near => (self.near.into(), format!("they are close to pool {}", self.pool)),
+            ThreadPlace::Slot { name, processors } => {
+                let own: Vec<usize> =
+                    processors.iter().copied().filter(|number| self.host.contains(number)).collect();
+                if own.is_empty() {
+                    let reason = format!("no processor of slot {name} is online and outside the pools");
+                    return (self.host.into(), reason);
+                }
+                (own.into(), format!("they are in slot {name}"))
+            }
         }
+    }
+}
+
+/// What threads with this role get.
+fn helper_of(threads: &Threads, role: Role) -> &Helper {
+    match role {
+        Role::MainLoop => &threads.main_loop,
+        Role::Io => &threads.io,
+        Role::Vhost => &threads.vhost,
+        Role::Rcu => &threads.rcu,
+        Role::Vcpu(_) | Role::Other | Role::Task => &threads.other,
     }
 }
 
@@ -54,8 +74,48 @@ pub(crate) struct Held {
     pub units: BTreeMap<u32, UnitHandle>,
     /// When it is let go of, because a vCPU was given up, so that it can be held again.
     pub retry_at: Option<Instant>,
-    /// How many threads the process had when its helpers were placed last.
+    /// The roles of its helpers when they were placed last.
+    pub helpers: Vec<HeldRole>,
+    seen: Seen,
+}
+
+/// What was seen of the threads of a process when its helpers were placed last.
+#[derive(Default)]
+struct Seen {
+    /// How many there were.
     links: u64,
+    /// Which; empty where all roles get the same.
+    threads: Vec<i32>,
+    /// They were others than at the look before. A thread has the name of its role only a moment after its
+    /// start.
+    were_others: bool,
+    /// They are to be placed, however they are.
+    is_forgotten: bool,
+}
+
+impl Seen {
+    /// Did threads come or go? Where all roles get the same, a thread inherits what it gets, and it does not
+    /// matter when one comes while another one goes.
+    fn has_changed(&mut self, process: i32, are_alike: bool) -> bool {
+        let links = fs::metadata(format!("/proc/{process}/task")).map_or(0, |task| task.nlink());
+        if links == 0 {
+            return false;
+        }
+        let had_others = std::mem::replace(&mut self.links, links) != links;
+        if are_alike {
+            return had_others;
+        }
+        let mut threads = proc::threads(process).unwrap_or_default();
+        threads.sort_unstable();
+        let are_others = threads != std::mem::replace(&mut self.threads, threads.clone());
+        std::mem::replace(&mut self.were_others, are_others) || are_others
+    }
+}
+
+/// Is a thread scheduled as it is to be? Where no role has a niceness, its own one will do.
+fn has(now: &Attributes, wanted: &Attributes, are_alike: bool) -> bool {
+    let is_nice = now.nice == wanted.nice || wanted.priority > 0 || (are_alike && wanted.nice == 0);
+    now.is_same_class(wanted) && is_nice
 }
 
 /// The unit of a vCPU in a session.
@@ -71,7 +131,15 @@ pub(crate) fn parse_unit_name(name: &str) -> Option<(u32, u32)> {
 
 impl Held {
     pub(crate) fn new(name: String, cgroup: Option<String>, held_as: HeldAs) -> Held {
-        Held { name, cgroup, held_as, units: BTreeMap::new(), retry_at: None, links: 0 }
+        Held {
+            name,
+            cgroup,
+            held_as,
+            units: BTreeMap::new(),
+            retry_at: None,
+            helpers: Vec::new(),
+            seen: Seen::default(),
+        }
     }
 
     /// What a unit of it is called in a sentence.
@@ -90,10 +158,10 @@ impl Held {
 
     /// Its helpers are placed again, though no thread came or went.
     pub(crate) fn forget_helpers(&mut self) {
-        self.links = 0;
+        self.seen = Seen { is_forgotten: true, ..Seen::default() };
     }
 
-    /// Gives the threads that are no vCPUs their processors, if threads came or went. A thread that has them
+    /// Gives the threads that are no vCPUs what their class says, if threads came or went. A thread that has them
     /// already inherited them, and is left alone: monitors start and end workers all the time.
     ///
     /// # Errors
@@ -106,25 +174,37 @@ impl Held {
         if self.cgroup.is_some() {
             return Ok(());
         }
-        let process = self.held_as.process.id;
-        let links = fs::metadata(format!("/proc/{process}/task")).map_or(0, |task| task.nlink());
-        if links == 0 || std::mem::replace(&mut self.links, links) == links {
+        let (process, threads) = (self.held_as.process.id, &self.held_as.place.threads);
+        let are_alike = threads.are_alike();
+        if !self.seen.has_changed(process, are_alike) {
             return Ok(());
         }
-        let fair = Attributes::other();
+        let is_forgotten = std::mem::take(&mut self.seen.is_forgotten);
+        let mut roles: BTreeMap<&'static str, HeldRole> = BTreeMap::new();
         for thread in proc::threads(process).unwrap_or_default() {
             if self.held_as.vcpus.values().any(|vcpu| vcpu.id == thread) {
                 continue;
             }
             let name = proc::name(thread).unwrap_or_default();
             let role = vmm::role_of(&name, process.unsigned_abs(), thread == process);
-            let to = places.of(self.held_as.place.threads, role);
-            let is_there = sched::affinity(thread).is_ok_and(|now| now == to)
-                && sched::attributes(thread).is_ok_and(|now| now.is_same_class(&fair));
-            if !is_there {
-                session.place_helper(thread, to, &fair)?;
+            let helper = helper_of(threads, role);
+            let (to, reason) = places.of(&helper.place);
+            let attributes = helper_attributes(helper.policy);
+            let is_there = sched::affinity(thread).is_ok_and(|now| now == *to)
+                && sched::attributes(thread).is_ok_and(|now| has(&now, &attributes, are_alike));
+            if is_forgotten || !is_there {
+                session.place_helper(thread, &to, &attributes)?;
             }
+            roles.entry(role.name()).or_insert_with(|| HeldRole {
+                role: role.name().to_owned(),
+                processors: to.into_owned(),
+                reason,
+                policy: attributes.policy_name().to_owned(),
+                rt_priority: attributes.priority,
+                nice: attributes.nice,
+            });
         }
+        self.helpers = roles.into_values().collect();
         Ok(())
     }
 
@@ -160,12 +240,26 @@ mod tests {
 
     #[test]
     fn a_thread_is_where_its_role_is() {
-        let places = Places { host: &[0, 1, 2], near: &[2] };
-        let threads = Threads { io: ThreadPlace::Near, ..Threads::default() };
-        for (name, leads, to) in
-            [("qemu-system-x86", true, places.host), ("IO iothread1", false, &[2]), ("worker", false, &[2])]
-        {
-            assert_eq!(places.of(threads, vmm::role_of(name, 7, leads)), to, "{name}");
+        let places = Places { host: &[0, 1, 2], near: &[2], pool: "rt" };
+        let at = |place| Helper { place, ..Helper::default() };
+        let slot = |processors: &[usize]| {
+            at(ThreadPlace::Slot { name: "sv0".into(), processors: processors.to_vec() })
+        };
+        let threads = Threads {
+            io: at(ThreadPlace::Near),
+            vhost: slot(&[1, 7]),
+            rcu: slot(&[7]),
+            ..Threads::default()
+        };
+        for (name, leads, to, reason) in [
+            ("qemu-system-x86", true, &[0, 1, 2][..], "no pool has them"),
+            ("IO iothread1", false, &[2], "they are close to pool rt"),
+            ("worker", false, &[2], "they are close to pool rt"),
+            ("vhost-7", false, &[1], "they are in slot sv0"),
+            ("call_rcu", false, &[0, 1, 2], "no processor of slot sv0 is online and outside the pools"),
+        ] {
+            let helper = helper_of(&threads, vmm::role_of(name, 7, leads));
+            assert_eq!(places.of(&helper.place), (to.into(), reason.into()), "{name}");
         }
     }
 

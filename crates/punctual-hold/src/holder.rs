@@ -158,12 +158,12 @@ impl Holder {
             Action::Adjust { process, params } => self.adjust(process, params),
             Action::Move { process, threads } => {
                 if let Some(held) = self.held.get_mut(&process) {
-                    held.held_as.place.threads = threads;
+                    held.held_as.place.threads = *threads;
                     held.forget_helpers();
                 }
                 self.place_helpers();
             }
-            Action::Hold { actor, place } => self.hold(&actor, place, now),
+            Action::Hold { actor, place } => self.hold(&actor, *place, now),
             Action::Add { process, vcpus } => self.add(process, &vcpus),
         }
         true
@@ -190,6 +190,7 @@ impl Holder {
                 process,
                 not_held: held.is_none().then(reason),
                 vcpus: held.map(Held::vcpus).unwrap_or_default(),
+                helpers: held.map(|held| held.helpers.clone()).unwrap_or_default(),
             }
         };
         let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -405,8 +406,7 @@ impl Holder {
         let Some(running) = &mut self.running else { return };
         let mut said = Vec::new();
         for (process, held) in &mut self.held {
-            let Running { session, left, near, .. } = &mut *running;
-            let places = Places { host: left, near: &near[held.held_as.place.pool.0] };
+            let (session, places) = running.places(held.held_as.place.pool.0);
             if let Err(error) = held.place_helpers(session, places) {
                 said.push((*process, error.to_string()));
             }
@@ -502,9 +502,15 @@ impl Running {
         }
         let (handles, _) = self.session.schedule(adopted).map_err(|error| error.to_string())?;
         held.units = actor.vcpus.iter().map(|vcpu| vcpu.number).zip(handles).collect();
-        let places = Places { host: &self.left, near: &self.near[pool] };
-        held.place_helpers(&mut self.session, places).map_err(|error| error.to_string())?;
+        let (session, places) = self.places(pool);
+        held.place_helpers(session, places).map_err(|error| error.to_string())?;
         Ok(held)
+    }
+
+    /// Where the other threads of a VM in this pool may be.
+    fn places(&mut self, pool: usize) -> (&mut Session, Places<'_>) {
+        let (host, near, pool) = (&self.left, &self.near[pool], &self.pools[pool].name);
+        (&mut self.session, Places { host, near, pool })
     }
 
     fn add(

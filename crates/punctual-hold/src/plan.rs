@@ -33,7 +33,7 @@ impl HeldAs {
 pub(crate) struct Place {
     pub pool: PoolIx,
     pub params: UnitParams,
-    /// Where its other threads are.
+    /// What its other threads get.
     pub threads: Threads,
 }
 
@@ -44,10 +44,10 @@ pub(crate) enum Action {
     LetGo { process: u32 },
     /// Its vCPUs get other parameters in the same pool.
     Adjust { process: u32, params: UnitParams },
-    /// Its other threads get other places.
-    Move { process: u32, threads: Threads },
+    /// Its other threads get other places, or are scheduled otherwise.
+    Move { process: u32, threads: Box<Threads> },
     /// A VM is held that was not.
-    Hold { actor: WantedActor, place: Place },
+    Hold { actor: WantedActor, place: Box<Place> },
     /// vCPUs of a VM that is held have threads that they did not have.
     Add { process: u32, vcpus: Vec<WantedVcpu> },
 }
@@ -57,7 +57,7 @@ pub(crate) enum Action {
 pub(crate) fn place_of(config: &ServiceConfig, actor: &WantedActor) -> Option<Place> {
     let class = config.class(&actor.class)?;
     let params = config.adjusted(class, &actor.adjustment).ok()?;
-    Some(Place { pool: class.pool?, params, threads: class.threads })
+    Some(Place { pool: class.pool?, params, threads: class.threads.clone() })
 }
 
 /// What is to be done first; `None` when all is as it is wanted. Letting go comes first: it makes room.
@@ -84,7 +84,7 @@ pub(crate) fn next(
             return Some(Action::Adjust { process, params: then.params });
         }
         if then.threads != now.place.threads {
-            return Some(Action::Move { process, threads: then.threads });
+            return Some(Action::Move { process, threads: Box::new(then.threads) });
         }
     }
     for actor in wanted {
@@ -103,7 +103,7 @@ pub(crate) fn next(
             None if actor.vcpus.is_empty() => {}
             None => {
                 if let Some(place) = place_of(config, actor) {
-                    return Some(Action::Hold { actor: actor.clone(), place });
+                    return Some(Action::Hold { actor: actor.clone(), place: Box::new(place) });
                 }
             }
         }
@@ -180,7 +180,7 @@ mod tests {
                 }
                 Action::Move { process, threads } => {
                     done.push(format!("move the threads of {process}"));
-                    held.get_mut(&process).expect("held").place.threads = threads;
+                    held.get_mut(&process).expect("held").place.threads = *threads;
                 }
                 Action::Hold { actor, place } => {
                     done.push(format!("hold {} in {}", actor.process.id, place.pool.0));

@@ -118,6 +118,26 @@ pub struct HeldActor {
     pub not_held: Option<String>,
     /// Its vCPUs that are held, by ascending number.
     pub vcpus: Vec<HeldVcpu>,
+    /// The roles of its other threads, when they were placed last.
+    #[serde(default)]
+    pub helpers: Vec<HeldRole>,
+}
+
+/// What the threads of a VM get that have a role and are no vCPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldRole {
+    /// The role's name.
+    pub role: String,
+    /// The processors that they may use.
+    pub processors: Vec<usize>,
+    /// Why these, a sentence without its beginning and full stop.
+    pub reason: String,
+    /// The policy's name as in `chrt(1)`.
+    pub policy: String,
+    /// Real-time priority; 0 in the fair classes.
+    pub rt_priority: u32,
+    /// Niceness; 0 in the real-time classes.
+    pub nice: i32,
 }
 
 /// A vCPU that is held, or number 0 of a cgroup.

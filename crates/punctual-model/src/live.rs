@@ -171,8 +171,18 @@ pub enum HelperPolicy {
     },
 }
 
+impl HelperPolicy {
+    const DEFAULT: Self = HelperPolicy::Other { nice: 0 };
+}
+
+impl Default for HelperPolicy {
+    fn default() -> Self {
+        HelperPolicy::DEFAULT
+    }
+}
+
 impl Helpers {
-    const DEFAULT: Self = Helpers { processors: None, policy: HelperPolicy::Other { nice: 0 } };
+    const DEFAULT: Self = Helpers { processors: None, policy: HelperPolicy::DEFAULT };
 }
 
 impl Default for Helpers {

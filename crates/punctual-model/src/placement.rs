@@ -131,6 +131,16 @@ pub fn near_slot(topology: &Topology, slot: &Slot, among: &[usize]) -> Option<Ve
     near.of(&processors, among)
 }
 
+/// The processors of a slot; none where the machine does not tell.
+pub fn slot_processors(topology: &Topology, slot: &Slot) -> BTreeSet<usize> {
+    match &slot.place {
+        SlotPlace::Processors(own) => own.clone(),
+        SlotPlace::Interrupts(device) => {
+            topology.devices.get(device).map(|device| device.interrupts.clone()).unwrap_or_default()
+        }
+    }
+}
+
 /// Who has a processor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::file::{DURATION_MAX, PERIOD_MIN};
 use crate::host::Pool;
 use crate::index::PoolIx;
+use crate::live::HelperPolicy;
 use crate::placement::Slot;
 
 /// The validated configuration of the service.
@@ -66,33 +67,65 @@ pub struct Class {
     /// The parameters of each vCPU, or of all threads of a cgroup together: `budget`, `period`, `priority`,
     /// `best_effort`; with `near`, the affinity.
     pub params: UnitParams,
-    /// Where its VMs' threads run that are no vCPUs.
+    /// What its VMs' threads get that are no vCPUs.
     pub threads: Threads,
 }
 
-/// Where the threads of a VM run that are no vCPUs, by their role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the threads of a VM get that are no vCPUs, by their role.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Threads {
     /// The event loop.
-    pub main_loop: ThreadPlace,
+    pub main_loop: Helper,
     /// I/O threads and workers.
-    pub io: ThreadPlace,
+    pub io: Helper,
     /// vhost workers.
-    pub vhost: ThreadPlace,
+    pub vhost: Helper,
     /// QEMU's RCU thread.
-    pub rcu: ThreadPlace,
+    pub rcu: Helper,
     /// All others.
-    pub other: ThreadPlace,
+    pub other: Helper,
+}
+
+impl Threads {
+    /// Do all roles get the same?
+    pub fn are_alike(&self) -> bool {
+        let Threads { main_loop, io, vhost, rcu, other } = self;
+        [io, vhost, rcu, other].into_iter().all(|one| one == main_loop)
+    }
+}
+
+impl From<Helper> for Threads {
+    /// The same for all roles.
+    fn from(helper: Helper) -> Threads {
+        let [main_loop, io, vhost, rcu] = [(); 4].map(|()| helper.clone());
+        Threads { main_loop, io, vhost, rcu, other: helper }
+    }
+}
+
+/// What a thread of a VM gets that is no vCPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Helper {
+    /// Where it runs.
+    pub place: ThreadPlace,
+    /// How Linux schedules it there.
+    pub policy: HelperPolicy,
 }
 
 /// Where a thread of a VM runs that is no vCPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ThreadPlace {
     /// On all processors that no pool has.
     #[default]
     Host,
     /// On those of them that are [closest](crate::placement::closest) to the pool's.
     Near,
+    /// On those of a slot that no pool has.
+    Slot {
+        /// The slot's name.
+        name: String,
+        /// The processors, ascending; none where the machine does not tell.
+        processors: Vec<usize>,
+    },
 }
 
 /// What a VM gets instead of what its class gives. What is `None` is as in the class.

@@ -2,7 +2,8 @@
 
 use punctual_model::file::{ConfigFile, Errors, parse_service};
 use punctual_model::index::PoolIx;
-use punctual_model::service::{Match, Mode, Pattern, ServiceConfig, ThreadPlace, Threads};
+use punctual_model::live::HelperPolicy;
+use punctual_model::service::{Helper, Match, Mode, Pattern, ServiceConfig, ThreadPlace, Threads};
 use punctual_model::topology::{Device, Topology};
 use punctual_sched::Duration;
 
@@ -91,7 +92,6 @@ fn what_this_version_cannot_carry_out_is_refused() {
     for (text, key, of) in [
         ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
         (format!("{RELAY}slot = 'sv0'\n"), "slot", "[class.relay]"),
-        (format!("{RELAY}helpers = {{ budget = '100us' }}\n"), "helpers", "[class.relay]"),
     ] {
         let (_, _, message, ..) = defect(&[("a", &text)]);
         let expected = format!("`{key}` in {of} is not supported by the service of punctual {version}");
@@ -254,10 +254,62 @@ fn a_class_is_near_a_slot_within_its_pool() {
 #[test]
 fn threads_of_a_class_have_places_by_role() {
     let text = format!("{RELAY}threads = {{ io = 'near', main-loop = 'host' }}\n");
-    let threads = parse(&[("a", &text)]).expect("valid").classes[0].threads;
-    assert_eq!(threads, Threads { io: ThreadPlace::Near, ..Threads::default() });
-    let (_, _, message, expected, _) = defect(&[("a", &text.replace("'near'", "'vcpu'"))]);
-    assert_eq!((message.as_str(), expected.as_str()), ("`io` is \"vcpu\"", "expected one of host, near"));
+    let near = Helper { place: ThreadPlace::Near, ..Helper::default() };
+    assert_eq!(threads_of(&text), Threads { io: near.clone(), ..Threads::default() });
+    let text = format!("{RELAY}helpers = 'near'\nthreads = {{ rcu = {{ nice = 5 }} }}\n");
+    let rcu = Helper { policy: HelperPolicy::Other { nice: 5 }, ..Helper::default() };
+    assert_eq!(threads_of(&text), Threads { rcu, ..Threads::from(near) });
+    let text = format!(
+        "[pool.rt]\nprocessors = [1, 2]\npolicy = 'deferrable'\n[slot.rest]\nprocessors = [2, 3]\n{RELAY}\
+         best_effort = true\nhelpers = {{ slot = 'rest', policy = 'fifo', priority = 7 }}\n"
+    );
+    let place = ThreadPlace::Slot { name: "rest".into(), processors: vec![3] };
+    let helper = Helper { place, policy: HelperPolicy::Fifo { priority: 7 } };
+    assert_eq!(threads_of(&text), Threads::from(helper));
+}
+
+fn threads_of(text: &str) -> Threads {
+    parse(&[("a", text)]).expect("valid").classes[0].threads.clone()
+}
+
+#[test]
+fn what_is_wrong_with_helpers_is_said_where_it_is() {
+    const POOL: &str =
+        "[pool.rt]\nprocessors = [1, 2]\npolicy = 'deferrable'\n[slot.low]\nprocessors = [2]\n";
+    for (helpers, message, expected, nearest) in [
+        ("'vcpu'", "`helpers` is \"vcpu\"", "expected a table, or one of host, near", None),
+        ("{ slot = 'lwo' }", "there is no slot `lwo`", "expected one of low", Some("low")),
+        (
+            "{ slot = 'low' }",
+            "pools have all processors of slot `low`",
+            "expected a slot with another processor: helper threads never run on a pool's",
+            None,
+        ),
+        (
+            "{ place = 'near', slot = 'low' }",
+            "`helpers` has both `slot` and `place`",
+            "expected one of them",
+            None,
+        ),
+        (
+            "{ priority = 7 }",
+            "policy `other` does not read `priority`",
+            "expected `nice`, or policy = \"fifo\"",
+            None,
+        ),
+        (
+            "{ polcy = 'fifo' }",
+            "`helpers` of a class has no key `polcy`",
+            "expected one of place, slot, policy, priority, nice",
+            Some("policy"),
+        ),
+    ] {
+        let text = format!("{POOL}{RELAY}best_effort = true\nhelpers = {helpers}\n");
+        let found = defect(&[("a", &text)]);
+        let expected = (message, expected, nearest);
+        assert_eq!((found.2.as_str(), found.3.as_str(), found.4.as_deref()), expected, "{helpers}");
+        assert_eq!(found.1, 9);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use punctual_hold::protocol::{HeldActor, HeldVcpu};
+use punctual_hold::protocol::{HeldActor, HeldRole, HeldVcpu};
 use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
 use punctual_linux::os::sched;
 use punctual_linux::vmm::Role;
@@ -100,6 +100,9 @@ pub struct ActorView {
     /// What its vCPUs that are held get.
     #[serde(default)]
     pub budgets: Vec<HeldVcpu>,
+    /// Where its threads are that are no vCPUs, and why, by their role.
+    #[serde(default)]
+    pub helpers: Vec<HeldRole>,
     /// What its vCPUs and helpers waited for.
     #[serde(default)]
     pub waits: Vec<PartView>,
@@ -245,6 +248,7 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
         is_paused: actor.is_paused(),
         not_held: held.and_then(|held| held.not_held.clone()),
         budgets: held.map(|held| held.vcpus.clone()).unwrap_or_default(),
+        helpers: held.map(|held| held.helpers.clone()).unwrap_or_default(),
         waits: Vec::new(),
         lately: Vec::new(),
         warnings: warnings(registry, actor),

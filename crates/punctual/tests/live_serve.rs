@@ -55,8 +55,8 @@ fn a_vm() {
     (0..vcpus).for_each(|vcpu| start(format!("CPU {vcpu}/KVM"), spin));
     start("worker".into(), sleep);
     start("IO mon_iothread".into(), nice);
-    // Until the test has ended.
-    std::io::stdin().lines().for_each(drop);
+    // Until the test has ended: each line is the name of a thread that comes.
+    std::io::stdin().lines().map_while(Result::ok).for_each(|name| start(name, sleep));
     std::process::exit(0);
 }
 
@@ -328,6 +328,68 @@ fn a_vm_is_held_by_its_class_and_as_it_was_when_it_leaves_it() {
     let log = host.end();
     assert!(before(&relay), "{log}");
     assert_eq!(log.matches("VM relay-1 is held: 1 vCPU in pool rt").count(), 2, "{log}");
+}
+
+#[test]
+fn helpers_get_what_their_role_has_whenever_they_come_and_are_as_before() {
+    let Some(_turn) = needs() else { return };
+    let config = |io: &str| {
+        let class = class("relay", "2ms");
+        config(&format!(
+            "[slot.rest]\nprocessors = [0]\n{class}helpers = {{ nice = -3 }}\nthreads = {{ io = {io} }}\n"
+        ))
+    };
+    let host = Host::with(&config("{ slot = 'rest', policy = 'fifo', priority = 7 }"), "60");
+    let mut relay = vm("relay-1", 1);
+    let id = relay.id();
+    // All threads with these names have the attributes, and there are so many.
+    let have = |names: [&str; 2], count: usize, to: &Attributes| {
+        let all = state(id);
+        let mut of_role = all.iter().filter(|thread| names.iter().any(|name| thread.0.starts_with(name)));
+        of_role.clone().count() == count
+            && of_role.all(|(_, now, affinity, _)| {
+                let is_nice = to.priority > 0 || now.nice == to.nice;
+                now.is_same_class(to) && is_nice && affinity == &[0]
+            })
+    };
+    let (fifo, favoured) = (Attributes::fifo(7), Attributes { nice: -3, ..Attributes::other() });
+    let (io, main) = (["worker", "IO "], ["live_serve", "a_vm"]);
+    host.wait_until_held(&relay);
+    wait("helpers are placed", || have(io, 2, &fifo) && have(main, 2, &favoured));
+    let input = relay.0.stdin.as_mut().expect("a pipe");
+    std::io::Write::write_all(input, b"worker\n").expect("written");
+    wait("one that comes is placed", || have(io, 3, &fifo));
+    let of_io = |host: &Host| {
+        let seen = host.status("relay-1").expect("an answer");
+        let roles = seen["helpers"].as_array().expect("a list").clone();
+        roles.into_iter().find(|role| role["role"] == "io").expect("it has some")
+    };
+    let expected = serde_json::json!({
+        "role": "io", "processors": [0], "reason": "they are in slot rest", "policy": "SCHED_FIFO",
+        "rt_priority": 7, "nice": 0,
+    });
+    wait("it is reported", || of_io(&host) == expected);
+    let shown = host.command(&["status", "--run", "run", "relay-1"]).output().expect("it runs").stdout;
+    let shown = String::from_utf8(shown).expect("text");
+    let line = "io         0        SCHED_FIFO 7          they are in slot rest\n";
+    assert!(shown.contains(line), "{shown}");
+    host.reload(&config("{ nice = 4 }"));
+    let unfavoured = Attributes { nice: 4, ..Attributes::other() };
+    wait("helpers get something else", || have(io, 3, &unfavoured) && have(main, 2, &favoured));
+    let pause = host.command(&["pause", "relay-1", "--run", "run"]).status().expect("it runs");
+    assert!(pause.success());
+    // The one that came later is as the first thread of its process was.
+    let inherited = sched::attributes(0).expect("this thread").nice;
+    let is_as_before = || {
+        state(id).iter().all(|(name, attributes, affinity, group)| {
+            let nice = if name.starts_with("IO ") { NICE } else { inherited };
+            let is_free = affinity.len() > 1 && !is_in_unit(group);
+            is_free && (attributes.policy, attributes.nice) == (sched::OTHER, nice)
+        })
+    };
+    wait(&format!("{:?} is as before", state(id)), is_as_before);
+    drop(relay);
+    host.end();
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod cards;
 mod error;
 mod groups;
 mod heartbeat;
+mod helpers;
 mod isolation;
 mod linux;
 mod machine;
@@ -45,6 +46,7 @@ use restoration::Restoration;
 
 pub use cards::{CardChanged, CardSession};
 pub use error::{Error, Failed};
+pub use helpers::helper_attributes;
 pub use isolation::Isolated;
 pub use linux::LinuxScheduler;
 pub use pool::PoolScheduler;

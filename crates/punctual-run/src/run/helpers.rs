@@ -1,11 +1,10 @@
 //! The threads of a VMM that are no vCPUs: where they run, and how.
 
-use punctual_model::live::{HelperPolicy, Helpers};
+use punctual_model::live::Helpers;
 
-use punctual_enforce::session::{self, Session};
+use punctual_enforce::session::{self, Session, helper_attributes};
 use punctual_enforce::unit::UnitThreads;
 use punctual_linux::os::proc;
-use punctual_linux::os::sched::Attributes;
 
 /// Gives the helper threads of a VM with these vCPUs their processors and scheduling: those of the host file,
 /// or the processors that are `left`. They were written down when the first vCPU of their process was
@@ -23,19 +22,11 @@ pub(super) fn place(
     let Some(first) = vcpus.first() else { return Ok(()) };
     let Ok(process) = proc::process_of(*first) else { return Ok(()) };
     let processors = helpers.processors.as_deref().unwrap_or(left);
-    let attributes = attributes(helpers);
+    let attributes = helper_attributes(helpers.policy);
     for tid in proc::threads(process).unwrap_or_default() {
         if !vcpus.contains(&tid) {
             session.place_helper(tid, processors, &attributes)?;
         }
     }
     Ok(())
-}
-
-/// How Linux schedules helper threads.
-pub(super) fn attributes(helpers: &Helpers) -> Attributes {
-    match helpers.policy {
-        HelperPolicy::Other { nice } => Attributes { nice: i32::from(nice), ..Attributes::other() },
-        HelperPolicy::Fifo { priority } => Attributes::fifo(u32::from(priority)),
-    }
 }

@@ -12,12 +12,11 @@ use super::attach;
 use super::attach_target::{AttachTarget, AttachedThread, Scheduling};
 use super::backend::{ScheduledBy, chosen};
 use super::error::{AttachError, Error};
-use super::helpers;
 use super::live_run::{left_by, processors};
 use super::pools::pools_with_domains;
 use crate::config::RunConfig;
 use punctual_enforce::backend::Backend as EnforcedBy;
-use punctual_enforce::session::LinuxScheduler;
+use punctual_enforce::session::{LinuxScheduler, helper_attributes};
 use punctual_enforce::unit::{HIGHEST, LOWEST, UnitThreads, priority_of};
 use punctual_linux::channel::Stop;
 use punctual_linux::cpuset::Cpusets;
@@ -229,7 +228,7 @@ impl Scheduling {
     fn of_helpers(domain: &Domain, left: &[usize]) -> Scheduling {
         let helpers = &domain.live.helpers;
         let processors = helpers.processors.as_deref().unwrap_or(left).to_vec();
-        Scheduling { processors, class: class_of(&helpers::attributes(helpers)) }
+        Scheduling { processors, class: class_of(&helper_attributes(helpers.policy)) }
     }
 }
 

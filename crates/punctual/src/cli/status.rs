@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use punctual_doctor::doctor::Cpus;
-use punctual_hold::protocol::{HeldVcpu, Order};
+use punctual_hold::protocol::{HeldRole, HeldVcpu, Order};
 use punctual_model::text::{printable, printable_lines};
 use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
@@ -302,6 +302,23 @@ fn budgets(actor: &ActorView) -> String {
     table(heads, &actor.budgets.iter().map(cells).collect::<Vec<_>>())
 }
 
+/// Where the other threads of a VM that is held are, and why.
+fn helpers(actor: &ActorView) -> String {
+    if actor.helpers.is_empty() {
+        return String::new();
+    }
+    let cells = |helper: &HeldRole| {
+        let how = match (helper.rt_priority, helper.nice) {
+            (0, 0) => helper.policy.clone(),
+            (0, nice) => format!("{}, nice {nice}", helper.policy),
+            (priority, _) => format!("{} {priority}", helper.policy),
+        };
+        [helper.role.clone(), list(helper.processors.iter().copied()), how, helper.reason.clone()]
+    };
+    let heads = ["helpers", "allowed", "scheduled", "because"];
+    table(heads, &actor.helpers.iter().map(cells).collect::<Vec<_>>())
+}
+
 /// A VM with its threads.
 fn one(actor: &ActorView) -> String {
     let class = match (&actor.class, &actor.pool) {
@@ -328,6 +345,7 @@ fn one(actor: &ActorView) -> String {
     let heads = ["role", "thread", "name", "priority", "on", "allowed", "ran", "waited", "run", "wait"];
     out += &table(heads, &actor.threads.iter().map(thread_cells).collect::<Vec<_>>());
     out += &budgets(actor);
+    out += &helpers(actor);
     let not_held = actor.not_held.iter().map(|reason| format!("it is not held: {reason}"));
     out + &warnings(not_held.chain(actor.warnings.iter().map(|Warning { text, .. }| text.clone())))
 }
@@ -471,6 +489,7 @@ mod tests {
             waits: Vec::new(),
             lately: Vec::new(),
             budgets: Vec::new(),
+            helpers: Vec::new(),
             warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],
         };
         let host = HostView {

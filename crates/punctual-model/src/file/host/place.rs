@@ -130,18 +130,24 @@ fn wish(
 /// `{ count = 2, isolated = true }`.
 fn request_of(section: Section<'_>, slots: &[Slot], errors: &mut Errors) -> Option<Request> {
     let smt = section.word("smt", errors).unwrap_or(section.default("smt"));
-    let near = slot(section, slots, errors).and_then(|near| slots.iter().position(|slot| slot == near));
+    let near =
+        slot(section, "near", slots, errors).and_then(|near| slots.iter().position(|slot| slot == near));
     let isolated = section.flag("isolated", errors).unwrap_or(false);
     let count = usize::try_from(section.count("count", errors)?).ok()?;
     let smt = if smt == IDLE_SIBLINGS { Smt::Idle } else { Smt::Whole };
     Some(Request { count, isolated, near, smt })
 }
 
-/// The slot that `near` names.
-pub(crate) fn slot<'s>(section: Section<'_>, slots: &'s [Slot], errors: &mut Errors) -> Option<&'s Slot> {
-    let name = section.text("near", errors)?;
+/// The slot that this key names.
+pub(crate) fn slot<'s>(
+    section: Section<'_>,
+    key: &'static str,
+    slots: &'s [Slot],
+    errors: &mut Errors,
+) -> Option<&'s Slot> {
+    let name = section.text(key, errors)?;
     let found = slots.iter().find(|slot| slot.name == name);
-    if let (None, Some(entry)) = (found, section.get("near")) {
+    if let (None, Some(entry)) = (found, section.get(key)) {
         let names = || slots.iter().map(|slot| slot.name.as_str());
         let message = format!("there is no slot `{}`", shorten(name));
         let near = nearest(name, names());

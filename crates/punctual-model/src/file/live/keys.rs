@@ -153,18 +153,24 @@ static HELPERS: TableInfo = table(
             Some("those that no pool has"),
             "Processors of the machine, in a pool or not.",
         ),
-        key("policy", Kind::Word(&["other", "fifo"]), Some("other"), "SCHED_OTHER or SCHED_FIFO."),
-        key(
-            "priority",
-            Kind::Count { min: 1, max: 99 },
-            Some("40"),
-            "Policy `fifo`: real-time priority as Linux counts it; 99 is the most urgent.",
-        ),
-        key(
-            "nice",
-            Kind::Integer { min: -20, max: 19 },
-            Some("0"),
-            "Policy `other`: niceness; -20 is the most favoured.",
-        ),
+        HELPER_POLICY,
+        HELPER_PRIORITY,
+        HELPER_NICE,
     ],
+);
+
+/// How Linux schedules helper threads.
+pub(in crate::file) const HELPER_POLICY: KeyInfo =
+    key("policy", Kind::Word(&["other", "fifo"]), Some("other"), "SCHED_OTHER or SCHED_FIFO.");
+pub(in crate::file) const HELPER_PRIORITY: KeyInfo = key(
+    "priority",
+    Kind::Count { min: 1, max: 99 },
+    Some("40"),
+    "Policy `fifo`: real-time priority as Linux counts it; 99 is the most urgent.",
+);
+pub(in crate::file) const HELPER_NICE: KeyInfo = key(
+    "nice",
+    Kind::Integer { min: -20, max: 19 },
+    Some("0"),
+    "Policy `other`: niceness; -20 is the most favoured.",
 );

@@ -282,6 +282,11 @@ fn helpers(section: Section<'_>, machine: usize, errors: &mut Errors) -> Helpers
         own.sort_unstable();
         own
     });
+    Helpers { processors, policy: helper_policy(section, errors) }
+}
+
+/// `policy`, with `priority` or `nice`.
+pub(in crate::file) fn helper_policy(section: Section<'_>, errors: &mut Errors) -> HelperPolicy {
     let fifo = section.word("policy", errors).unwrap_or_else(|| section.default("policy")) == "fifo";
     let priority = section.count_or_default("priority", errors) as u8;
     let nice = section.integer_or_default("nice", errors) as i8;
@@ -294,7 +299,7 @@ fn helpers(section: Section<'_>, machine: usize, errors: &mut Errors) -> Helpers
         let message = format!("policy `{name}` does not read `{ignores}`");
         errors.add(entry.key_place, message, format!("expected `{reads}`, or policy = \"{other}\""));
     }
-    Helpers { processors, policy }
+    policy
 }
 
 /// The text under `key`, not empty and on one line.

@@ -3,6 +3,7 @@
 use crate::file::host::keys::{BUDGET_OF, COUNT_32, POOL_PROCESSORS, SLOTS};
 use crate::file::key::{KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::PROCESSORS_MAX;
+use crate::file::live::keys::{HELPER_NICE, HELPER_POLICY, HELPER_PRIORITY};
 
 /// The modes of the service.
 pub(crate) const OBSERVE: &str = "observe";
@@ -109,11 +110,12 @@ static CLASS: TableInfo = TableInfo {
              NUMA node.",
         ),
         key(
-            "threads",
-            Kind::Table(&THREADS),
-            None,
-            "Where the threads of held VMs run that are no vCPUs. None of them runs on a pool's processor.",
+            "helpers",
+            PLACE,
+            Some(HOST),
+            "What the threads of held VMs get that are no vCPUs. None of them runs on a pool's processor.",
         ),
+        key("threads", Kind::Table(&THREADS), None, "The same for single roles, instead of `helpers`."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -122,22 +124,45 @@ static CLASS: TableInfo = TableInfo {
 pub(crate) const HOST: &str = "host";
 pub(crate) const NEAR: &str = "near";
 
-const fn place(name: &'static str, help: &'static str) -> KeyInfo {
-    key(name, Kind::Word(&[HOST, NEAR]), Some(HOST), help)
+/// Where helper threads run, or a table of that and of how they are scheduled.
+const PLACE: Kind = Kind::WordOrTable(&[HOST, NEAR], &HELPERS);
+
+const fn role(name: &'static str, help: &'static str) -> KeyInfo {
+    key(name, PLACE, Some("as `helpers`"), help)
 }
+
+static HELPERS: TableInfo = TableInfo {
+    title: "`helpers` of a class",
+    keys: &[
+        key(
+            "place",
+            Kind::Word(&[HOST, NEAR]),
+            Some(HOST),
+            "`host`: all processors that no pool has. `near`: those of them that share the last-level cache \
+             of the VM's pool; if none does, those of its NUMA node.",
+        ),
+        key(
+            "slot",
+            Kind::NameOf("slot"),
+            None,
+            "The processors of this slot that no pool has, instead of `place`.",
+        ),
+        HELPER_POLICY,
+        HELPER_PRIORITY,
+        HELPER_NICE,
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
 
 static THREADS: TableInfo = TableInfo {
     title: "`threads` of a class",
     keys: &[
-        place(
-            "main-loop",
-            "QEMU's event loop. `near`: the processors that no pool has and that share the \
-             last-level cache of the VM's pool; if none does, those of its NUMA node.",
-        ),
-        place("io", "I/O threads and workers."),
-        place("vhost", "Workers that move packets of vhost-net."),
-        place("rcu", "QEMU's RCU thread."),
-        place("other", "All others."),
+        role("main-loop", "QEMU's event loop."),
+        role("io", "I/O threads and workers."),
+        role("vhost", "Workers that move packets of vhost-net."),
+        role("rcu", "QEMU's RCU thread."),
+        role("other", "All others."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -198,7 +223,7 @@ pub(crate) const REFUSED: &[Refused] = &[
 ];
 
 /// Keys of a class that are refused.
-pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[
-    Refused { name: "slot", instead: "expected `near`: a class names its pool, and which of its processors" },
-    Refused { name: "helpers", instead: "expected `threads`: helper threads have no budget" },
-];
+pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[Refused {
+    name: "slot",
+    instead: "expected `near`: a class names its pool, and which of its processors",
+}];

@@ -15,6 +15,7 @@ use crate::file::host::pool::pool_policy;
 use crate::file::host::scheduler::refused;
 use crate::file::host::task::Tasks;
 use crate::file::host::unit::{UnitDraft, UnitKind};
+use crate::file::live::read::helper_policy;
 use crate::file::load::{as_text, read_tree};
 use crate::file::nearest::nearest as nearest_of;
 use crate::file::section::{Section, unknown_key};
@@ -22,10 +23,10 @@ use crate::file::source::{Origin, Place, Source};
 use crate::file::tree::{Entry, Table, Value};
 use crate::host::Pool;
 use crate::index::PoolIx;
-use crate::placement::{Slot, near_slot};
+use crate::placement::{Slot, near_slot, slot_processors};
 use crate::service::{
-    Class, ExecName, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig, ThreadPlace, Threads,
-    WaitSource,
+    Class, ExecName, Helper, INIT_SCOPE, Match, Mode, PathPattern, Pattern, ServiceConfig, ThreadPlace,
+    Threads, WaitSource,
 };
 use crate::topology::Topology;
 
@@ -192,7 +193,7 @@ fn classes(root: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Vec<Cl
         let pool = domain_pool(section, places.pools, errors);
         let mut unit = class_params(section, errors);
         unit.params.affinity = near(section, pool.map(|pool| &places.pools[pool]), places, errors);
-        let threads = threads(section, errors);
+        let threads = threads(section, places, errors);
         if let Some(pool) = pool {
             check_class(&places.pools[pool], &unit, errors);
         } else {
@@ -211,7 +212,7 @@ fn near(
     places: Places<'_>,
     errors: &mut Errors,
 ) -> Option<CpuSet> {
-    let slot = slot(section, places.slots, errors)?;
+    let slot = slot(section, "near", places.slots, errors)?;
     let Some(pool) = pool else {
         let message = format!("{} is near a slot and has no pool", section.header());
         errors.add(section.place_of("near"), message, "expected a pool, whose processors it chooses");
@@ -233,21 +234,68 @@ fn near(
     (found.len() < pool.processors.len()).then_some(set)
 }
 
-fn threads(section: Section<'_>, errors: &mut Errors) -> Threads {
+/// `helpers`, and `threads` where it names a role.
+fn threads(section: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Threads {
+    let mut threads = Threads::from(helper(section, "helpers", places, errors).unwrap_or_default());
     let Some(table) = section.get("threads").and_then(|_| section.table("threads", errors)) else {
-        return Threads::default();
+        return threads;
     };
-    let mut place = |role: &'static str| match table.word(role, errors) {
-        Some(NEAR) => ThreadPlace::Near,
-        _ => ThreadPlace::Host,
-    };
-    Threads {
-        main_loop: place("main-loop"),
-        io: place("io"),
-        vhost: place("vhost"),
-        rcu: place("rcu"),
-        other: place("other"),
+    for (role, all) in [
+        ("main-loop", &mut threads.main_loop),
+        ("io", &mut threads.io),
+        ("vhost", &mut threads.vhost),
+        ("rcu", &mut threads.rcu),
+        ("other", &mut threads.other),
+    ] {
+        if let Some(own) = helper(table, role, places, errors) {
+            *all = own;
+        }
     }
+    threads
+}
+
+/// A place by its word, or a table of where threads run and how they are scheduled.
+fn helper(
+    section: Section<'_>,
+    key: &'static str,
+    places: Places<'_>,
+    errors: &mut Errors,
+) -> Option<Helper> {
+    let place_of =
+        |word: Option<&str>| if word == Some(NEAR) { ThreadPlace::Near } else { ThreadPlace::Host };
+    if !matches!(section.get(key)?.node.value, Value::Table(_)) {
+        return Some(Helper { place: place_of(section.word(key, errors)), ..Helper::default() });
+    }
+    let table = section.table(key, errors)?;
+    if let (Some(_), Some(second)) = (table.get("slot"), table.get("place")) {
+        let message = format!("`{key}` has both `slot` and `place`");
+        errors.add(second.key_place, message, "expected one of them");
+    }
+    let place = match table.get("slot") {
+        Some(_) => thread_slot(table, places, errors).unwrap_or_default(),
+        None => place_of(table.word("place", errors)),
+    };
+    Some(Helper { place, policy: helper_policy(table, errors) })
+}
+
+/// The processors of a slot that no pool has.
+fn thread_slot(section: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Option<ThreadPlace> {
+    let slot = slot(section, "slot", places.slots, errors)?;
+    let is_taken = |number: &usize| {
+        places.pools.iter().any(|pool| {
+            let idle = pool.choice.as_ref().map_or(&[][..], |choice| &choice.idle);
+            pool.processors.contains(number) || idle.contains(number)
+        })
+    };
+    let own = slot_processors(places.topology, slot);
+    let processors: Vec<usize> = own.iter().copied().filter(|number| !is_taken(number)).collect();
+    // Where pools are wrong, they have all processors.
+    if processors.is_empty() && !own.is_empty() && errors.count() == 0 {
+        let message = format!("pools have all processors of slot `{}`", slot.name);
+        let expected = "expected a slot with another processor: helper threads never run on a pool's";
+        errors.add(section.place_of("slot"), message, expected);
+    }
+    Some(ThreadPlace::Slot { name: slot.name.clone(), processors })
 }
 
 fn class_params(section: Section<'_>, errors: &mut Errors) -> UnitDraft {
