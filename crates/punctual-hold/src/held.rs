@@ -161,8 +161,8 @@ impl Held {
         self.seen = Seen { is_forgotten: true, ..Seen::default() };
     }
 
-    /// Gives the threads that are no vCPUs what their class says, if threads came or went. A thread that has them
-    /// already inherited them, and is left alone: monitors start and end workers all the time.
+    /// Gives the threads that are no vCPUs what their class says, if threads came or went. A thread that has
+    /// it already inherited it, and is left alone: monitors start and end workers all the time.
     ///
     /// # Errors
     /// They may not be changed.

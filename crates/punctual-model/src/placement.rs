@@ -2,7 +2,8 @@
 //!
 //! The choice is a pure function of the machine and of the file. The order of processors, devices and slots
 //! does not matter. Pools that want isolated processors choose first, then those near a slot, then all
-//! others, each in the order of the file. These rules always hold:
+//! others, each in the order of the file; one near a slot that a class publishes after that class's pool.
+//! These rules always hold:
 //!
 //! - A processor is in one pool at most, and not in a slot that lists it.
 //! - An SMT sibling of a pool's processor, a hardware thread of the same core, is in the same pool or idle:
@@ -59,6 +60,28 @@ pub enum SlotPlace {
     Processors(BTreeSet<usize>),
     /// Those that interrupts of this network interface or PCI device go to. Pools choose others first.
     Interrupts(String),
+    /// Those on which the vCPUs of a class may run, which publishes them.
+    Class(Published),
+}
+
+/// What a class publishes as a slot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Published {
+    /// The class.
+    pub class: String,
+    /// Its pool.
+    pub pool: String,
+    /// The slot that it is near itself.
+    pub near: Option<String>,
+    /// The processors; none until [`publish`] knows them.
+    pub processors: BTreeSet<usize>,
+}
+
+impl Slot {
+    /// Has its class published it, if it is of a class?
+    pub fn is_known(&self) -> bool {
+        !matches!(&self.place, SlotPlace::Class(own) if own.processors.is_empty())
+    }
 }
 
 /// The choice for a pool.
@@ -103,11 +126,43 @@ pub fn place(
     // A pool with fewer wishes must not take what only one with more of them needs.
     order.sort_by_key(|&pool| (!wanted[pool].1.isolated, wanted[pool].1.near.is_none()));
     let mut placed: BTreeMap<usize, Result<Placement, Shortage>> = BTreeMap::new();
-    for pool in order {
+    while !order.is_empty() {
+        machine.publish();
+        // A pool near a slot of another pool chooses after that one.
+        let ready = order.iter().position(|&pool| machine.knows_slot_of(wanted[pool].1));
+        let is_circle = ready.is_none() && placed.values().all(Result::is_ok);
+        let pool = order.remove(ready.unwrap_or(0));
         let (name, request) = wanted[pool];
-        placed.insert(pool, machine.choose(name, request));
+        let chosen =
+            if is_circle { Err(machine.circle(name, request)) } else { machine.choose(name, request) };
+        placed.insert(pool, chosen);
     }
     placed.into_values().collect()
+}
+
+/// Enters the processors of the slots that classes publish, as far as their pools have some: `processors_of`
+/// gives those of a pool by its name, ascending.
+pub fn publish(topology: &Topology, slots: &mut [Slot], processors_of: impl Fn(&str) -> Vec<usize>) {
+    let mut is_new = true;
+    while std::mem::take(&mut is_new) {
+        for index in 0..slots.len() {
+            let SlotPlace::Class(own) = &slots[index].place else { continue };
+            if !own.processors.is_empty() {
+                continue;
+            }
+            let among = processors_of(&own.pool);
+            let near = own.near.as_ref().and_then(|near| slots.iter().find(|slot| slot.name == *near));
+            let found = match near {
+                Some(slot) if slot.is_known() => near_slot(topology, slot, &among).unwrap_or_default(),
+                Some(_) => Vec::new(),
+                None => among,
+            };
+            if let SlotPlace::Class(own) = &mut slots[index].place {
+                is_new |= !found.is_empty();
+                own.processors = found.into_iter().collect();
+            }
+        }
+    }
 }
 
 /// Of the processors `among`, those that share a last-level cache with one of `with`; if none does, those on
@@ -138,6 +193,7 @@ pub fn slot_processors(topology: &Topology, slot: &Slot) -> BTreeSet<usize> {
         SlotPlace::Interrupts(device) => {
             topology.devices.get(device).map(|device| device.interrupts.clone()).unwrap_or_default()
         }
+        SlotPlace::Class(published) => published.processors.clone(),
     }
 }
 
@@ -164,6 +220,8 @@ impl fmt::Display for Owner {
 struct Machine<'t> {
     topology: &'t Topology,
     slots: &'t [Slot],
+    /// The same, with what classes have published.
+    known: Vec<Slot>,
     processors: BTreeMap<usize, Processor>,
     /// The processors of each core that are online.
     cores: BTreeMap<usize, BTreeSet<usize>>,
@@ -200,17 +258,42 @@ impl<'t> Machine<'t> {
                         interrupts.entry(*number).or_default().insert(&slot.name);
                     }
                 }
+                // Its processors are those of a pool.
+                SlotPlace::Class(_) => {}
             }
         }
         for (name, own) in listed {
             owners.extend(own.iter().map(|number| (*number, Owner::Pool((*name).to_owned()))));
         }
-        Machine { topology, slots, processors, cores, owners, interrupts }
+        let known = slots.to_vec();
+        Machine { topology, slots, known, processors, cores, owners, interrupts }
+    }
+
+    /// Enters what classes publish whose pools have processors.
+    fn publish(&mut self) {
+        let owners = &self.owners;
+        let of_pool = |name: &str| {
+            let is_its = |owner: &Owner| matches!(owner, Owner::Pool(pool) if pool == name);
+            owners.iter().filter(|(_, owner)| is_its(owner)).map(|(number, _)| *number).collect()
+        };
+        publish(self.topology, &mut self.known, of_pool);
+    }
+
+    /// Is it known where the slot is that a pool wants to be near?
+    fn knows_slot_of(&self, request: &Request) -> bool {
+        request.near.is_none_or(|slot| self.known[slot].is_known())
+    }
+
+    /// The error of a pool that is near a slot that depends on it.
+    fn circle(&self, name: &str, request: &Request) -> Shortage {
+        let slot = request.near.map_or("", |slot| &self.slots[slot].name);
+        let message = format!("pool {name} is near slot {slot}, whose place depends on the pool's");
+        Shortage { message, expected: "expected a slot that is placed without this pool".into() }
     }
 
     /// Chooses for a pool and enters the pool as the owner.
     fn choose(&mut self, name: &str, request: &Request) -> Result<Placement, Shortage> {
-        let near = request.near.map(|slot| &self.slots[slot]);
+        let near = request.near.map(|slot| &self.known[slot]);
         let near = near.map(|slot| Near::of_slot(self.topology, &self.processors, slot)).unwrap_or_default();
         let mut refused: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         let mut fitting = BTreeMap::new();
@@ -491,6 +574,7 @@ impl Near {
         };
         let (node, own) = match &slot.place {
             SlotPlace::Processors(numbers) => (None, of(numbers)),
+            SlotPlace::Class(published) => (None, of(&published.processors)),
             SlotPlace::Interrupts(device) => match topology.devices.get(device) {
                 Some(device) => (Some(device.node), of(&device.interrupts)),
                 None => (None, Vec::new()),

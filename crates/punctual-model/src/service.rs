@@ -27,6 +27,38 @@ pub struct ServiceConfig {
     pub slots: Vec<Slot>,
     /// Classes, in the order of the files.
     pub classes: Vec<Class>,
+    /// Who joins which slot, in the order of the files: pools, then classes.
+    pub joins: Vec<Join>,
+}
+
+/// Somebody whose place a slot decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// The slot, by name.
+    pub slot: String,
+    /// Who joins it.
+    pub by: Joiner,
+}
+
+/// Who joins a slot, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joiner {
+    /// A pool whose processors are chosen near it.
+    Pool(String),
+    /// A class whose vCPUs or units are near it.
+    Class(String),
+    /// The helper threads of a class, which are in it.
+    Helpers(String),
+}
+
+impl fmt::Display for Joiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Joiner::Pool(name) => write!(f, "pool {name}"),
+            Joiner::Class(name) => write!(f, "class {name}"),
+            Joiner::Helpers(class) => write!(f, "helper threads of class {class}"),
+        }
+    }
 }
 
 /// What the service does with VMs.
@@ -87,10 +119,15 @@ pub struct Threads {
 }
 
 impl Threads {
+    /// What each role gets.
+    pub fn all(&self) -> [&Helper; 5] {
+        let Threads { main_loop, io, vhost, rcu, other } = self;
+        [main_loop, io, vhost, rcu, other]
+    }
+
     /// Do all roles get the same?
     pub fn are_alike(&self) -> bool {
-        let Threads { main_loop, io, vhost, rcu, other } = self;
-        [io, vhost, rcu, other].into_iter().all(|one| one == main_loop)
+        self.all().into_iter().all(|one| one == &self.main_loop)
     }
 }
 

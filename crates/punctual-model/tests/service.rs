@@ -3,6 +3,7 @@
 use punctual_model::file::{ConfigFile, Errors, parse_service};
 use punctual_model::index::PoolIx;
 use punctual_model::live::HelperPolicy;
+use punctual_model::placement::slot_processors;
 use punctual_model::service::{Helper, Match, Mode, Pattern, ServiceConfig, ThreadPlace, Threads};
 use punctual_model::topology::{Device, Topology};
 use punctual_sched::Duration;
@@ -89,10 +90,9 @@ fn the_service_observes_unless_it_is_to_enforce() {
 #[test]
 fn what_this_version_cannot_carry_out_is_refused() {
     let version = env!("CARGO_PKG_VERSION");
-    for (text, key, of) in [
-        ("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration"),
-        (format!("{RELAY}slot = 'sv0'\n"), "slot", "[class.relay]"),
-    ] {
+    for (text, key, of) in
+        [("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration")]
+    {
         let (_, _, message, ..) = defect(&[("a", &text)]);
         let expected = format!("`{key}` in {of} is not supported by the service of punctual {version}");
         assert_eq!(message, expected, "{text}");
@@ -310,6 +310,85 @@ fn what_is_wrong_with_helpers_is_said_where_it_is() {
         assert_eq!((found.2.as_str(), found.3.as_str(), found.4.as_deref()), expected, "{helpers}");
         assert_eq!(found.1, 9);
     }
+}
+
+/// A class in pool rt that publishes slot relay, and what else is in the files.
+fn publishing(pools: &str, more: &str) -> String {
+    format!(
+        "{pools}{RELAY}pool = 'rt'\nslot = 'relay'\nbest_effort = true\n\
+         [class.hmi]\nmatch = [{{ name = 'hmi' }}]\nbest_effort = true\n{more}"
+    )
+}
+
+const RT: &str = "[pool.rt]\nprocessors = [4]\npolicy = 'deferrable'\n";
+
+#[test]
+fn others_are_near_a_slot_that_a_class_publishes() {
+    // The pool that is near chooses after the one that it is near, wherever it is in the file.
+    let bulk = "[pool.bulk]\nprocessors = { count = 1, near = 'relay' }\npolicy = 'deferrable'\n";
+    let rest = "[pool.rest]\nprocessors = [0, 1, 5]\npolicy = 'deferrable'\n";
+    let chosen = "[pool.rt]\nprocessors = { count = 1, near = 'sv0' }\npolicy = 'deferrable'\n\
+                  [slot.sv0]\ninterrupts = 'eno6'\n";
+    for (rt, own) in [(RT, 4), (chosen, 3)] {
+        let text = publishing(&format!("{bulk}{rt}{rest}"), "pool = 'rest'\nnear = 'relay'\nslot = 'hmi'\n");
+        let config = parse_on(&two_nodes(), &text).expect("valid");
+        let pool = |name: &str| config.pools.iter().find(|pool| pool.name == name).expect("there");
+        assert_eq!(pool("rt").processors, [own]);
+        assert!([3, 4].contains(&pool("bulk").processors[0]), "{:?}", pool("bulk"));
+        let reason = &pool("bulk").choice.as_ref().expect("chosen").reason;
+        assert!(reason.contains("in the cache of slot relay"), "{reason}");
+        let near = config.class("hmi").and_then(|class| class.params.affinity.clone()).expect("it is near");
+        assert_eq!(near.iter().map(|place| place.index()).collect::<Vec<_>>(), [2], "processor 5");
+        let joined = |slot: &str| -> Vec<String> {
+            config.joins.iter().filter(|join| join.slot == slot).map(|join| join.by.to_string()).collect()
+        };
+        assert_eq!(joined("relay"), ["pool bulk", "class hmi"]);
+        let published = |name: &str| {
+            let slot = config.slots.iter().find(|slot| slot.name == name).expect("there");
+            slot_processors(&two_nodes(), slot).into_iter().collect::<Vec<_>>()
+        };
+        // A class that is near one publishes those of its own processors that are.
+        assert_eq!((published("relay"), published("hmi")), (vec![own], vec![5]));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_published_slot_is_said_where_it_is() {
+    let near = "[pool.rt]\nprocessors = { count = 1, near = 'relay' }\npolicy = 'deferrable'\n";
+    let rest = "[pool.rest]\nprocessors = [0, 5]\npolicy = 'deferrable'\n";
+    for (pools, more, line, message) in [
+        (
+            format!("{RT}{rest}"),
+            "pool = 'rest'\nslot = 'relay'\n",
+            16,
+            "slot `relay` is that of [class.relay]",
+        ),
+        (format!("{RT}[slot.relay]\nprocessors = [1]\n"), "", 9, "slot `relay` is that of [slot.relay]"),
+        (
+            format!("{near}{rest}"),
+            "pool = 'rest'\n",
+            2,
+            "pool rt is near slot relay, whose place depends on the pool's",
+        ),
+        (
+            format!("{RT}{rest}"),
+            "pool = 'rest'\nslot = 'hmi'\nnear = 'hmi'\n",
+            17,
+            "slot `hmi` is near itself",
+        ),
+        (
+            format!("{RT}{rest}"),
+            "pool = 'rest'\nhelpers = { slot = 'relay' }\n",
+            16,
+            "pools have all processors of slot `relay`",
+        ),
+    ] {
+        let records = parse_on(&two_nodes(), &publishing(&pools, more)).expect_err("a defect").records();
+        let [record] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((record.line, record.message.as_str()), (line, message));
+    }
+    let (_, _, message, ..) = defect(&[("a", &format!("{RELAY}slot = 'relay'\n"))]);
+    assert_eq!(message, "[class.relay] publishes a slot and has no pool");
 }
 
 #[test]

@@ -499,6 +499,7 @@ impl Core {
             waits: self.waits.source(),
             warnings: self.host_warnings(&pools),
             pools,
+            slots: view::slots(self.registry.config(), &self.topology),
         }
     }
 }

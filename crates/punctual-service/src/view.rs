@@ -7,7 +7,9 @@ use punctual_hold::protocol::{HeldActor, HeldRole, HeldVcpu};
 use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
 use punctual_linux::os::sched;
 use punctual_linux::vmm::Role;
+use punctual_model::placement::{Slot, SlotPlace, slot_processors};
 use punctual_model::service::{Adjustment, Class, Match, ServiceConfig};
+use punctual_model::topology::Topology;
 use punctual_sched::{Duration, UnitParams};
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +152,18 @@ pub struct PoolView {
     pub asked: f64,
 }
 
+/// A slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotView {
+    pub name: String,
+    /// Whose processors they are, if the configuration does not list them: a class, or a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    pub processors: Vec<usize>,
+    /// Pools and classes that are near it, and those whose helper threads are in it.
+    pub joined: Vec<String>,
+}
+
 /// The service and what it knows of the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostView {
@@ -167,6 +181,8 @@ pub struct HostView {
     pub actors_released: u64,
     pub classes: Vec<ClassView>,
     pub pools: Vec<PoolView>,
+    #[serde(default)]
+    pub slots: Vec<SlotView>,
     /// Why the last reload was refused; absent when it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
@@ -414,6 +430,26 @@ pub fn pools(registry: &Registry) -> Vec<PoolView> {
         asked: asked(index),
     };
     config.pools.iter().enumerate().map(view).collect()
+}
+
+/// Slots with who joined them, on a machine with this topology.
+pub fn slots(config: &ServiceConfig, topology: &Topology) -> Vec<SlotView> {
+    let view = |slot: &Slot| SlotView {
+        name: slot.name.clone(),
+        of: match &slot.place {
+            SlotPlace::Processors(_) => None,
+            SlotPlace::Interrupts(device) => Some(format!("interrupts of {device}")),
+            SlotPlace::Class(published) => Some(format!("class {}", published.class)),
+        },
+        processors: slot_processors(topology, slot).into_iter().collect(),
+        joined: config
+            .joins
+            .iter()
+            .filter(|join| join.slot == slot.name)
+            .map(|join| join.by.to_string())
+            .collect(),
+    };
+    config.slots.iter().map(view).collect()
 }
 
 /// What the operator should know of pools: no policy guarantees more than all of their processors.

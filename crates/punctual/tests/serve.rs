@@ -889,6 +889,33 @@ fn a_pool_says_why_it_is_where_it_is() {
 }
 
 #[test]
+fn a_slot_shows_whose_it_is_and_who_joined_it() {
+    let config = "[pool.bulk]\nprocessors = { count = 1, near = 'plc' }\npolicy = 'deferrable'\n\
+                  [pool.rt]\nprocessors = [1]\npolicy = 'deferrable'\n\
+                  [class.plc]\nmatch = [{ name = 'plc-*' }]\npool = 'rt'\nslot = 'plc'\nbest_effort = true\n\
+                  [class.hmi]\nmatch = [{ name = 'hmi-*' }]\npool = 'bulk'\nnear = 'plc'\nbest_effort = true\n";
+    let service = Service::start(config);
+    let expected = serde_json::json!([
+        { "name": "plc", "of": "class plc", "processors": [1], "joined": ["pool bulk", "class hmi"] }
+    ]);
+    assert_eq!(service.json()["host"]["slots"], expected);
+    let said = String::from_utf8(service.status(&[]).stdout).expect("text");
+    assert!(said.contains("\nplc   1           class plc  pool bulk, class hmi\n"), "{said}");
+    let (code, said) = said_by(&service, &["--check", "--config", "etc"]);
+    assert_eq!(code, Some(0), "{said}");
+    let line = "\nslot plc: processors 1, of class plc, joined by pool bulk, joined by class hmi\n";
+    assert!(said.contains(line), "{said}");
+    // Two classes cannot have one slot.
+    let twin = config.replace("near = 'plc'\nbest", "slot = 'plc'\nbest");
+    fs::write(service.path("etc/host.toml"), twin).expect("written");
+    let (code, said) = said_by(&service, &["--reload", "--run", "run"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("slot `plc` is that of [class.plc]"), "{said}");
+    assert_eq!(service.json()["host"]["slots"], expected);
+    service.end();
+}
+
+#[test]
 fn names_of_files_cannot_change_the_terminal() {
     let service = Service::start(CLASSES);
     let name = "etc/host.d/\u{1b}[2J\u{202e}.toml";

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use punctual_doctor::doctor::Cpus;
 use punctual_model::service::ServiceConfig;
 use punctual_model::text::printable_lines;
+use punctual_model::topology::Topology;
 use punctual_service::client::Client;
 use punctual_service::config::{self, ConfigError};
 use punctual_service::service::{self, Options, Service};
 use punctual_service::topology;
+use punctual_service::view::{self, SlotView};
 
 use super::error::Error;
 use super::exit;
@@ -52,7 +54,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.check {
         let topology = topology::read(Path::new("/")).map_err(Error::usage)?;
         let loaded = config::load(&args.config, &topology)?;
-        ui.print(printable_lines(&valid(&args.config, &loaded.config)))?;
+        ui.print(printable_lines(&valid(&args.config, &loaded.config, &topology)))?;
         return Ok(exit::OK);
     }
     if args.reload {
@@ -68,8 +70,8 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
-/// What a valid configuration has.
-fn valid(directory: &Path, config: &ServiceConfig) -> String {
+/// What a valid configuration has on this machine.
+fn valid(directory: &Path, config: &ServiceConfig, topology: &Topology) -> String {
     let (pools, classes) = (&config.pools, &config.classes);
     let counts = format!("pools: {}, classes: {}", pools.len(), classes.len());
     let mut out = format!("{}: valid, {counts}\n", directory.display());
@@ -80,6 +82,12 @@ fn valid(directory: &Path, config: &ServiceConfig) -> String {
         if let Some(choice) = &pool.choice {
             out += &wrapped("  ", "    ", &format!("chosen: {}", choice.reason));
         }
+    }
+    for SlotView { name, of, processors, joined } in view::slots(config, topology) {
+        let processors = processors.into_iter().collect::<Cpus>();
+        let of = of.map_or_else(String::new, |of| format!(", of {of}"));
+        let joined: String = joined.iter().map(|by| format!(", joined by {by}")).collect();
+        out += &wrapped("", "  ", &format!("slot {name}: processors {processors}{of}{joined}"));
     }
     for class in classes {
         let pool = class.pool.map_or_else(String::new, |pool| format!(" in pool {}", pools[pool.0].name));

@@ -11,7 +11,7 @@ use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
 use punctual_service::exporter::{self, Exporter};
 use punctual_service::metrics::Format;
-use punctual_service::view::{self, ActorView, ClassView, HostView, PoolView, Thread, Warning};
+use punctual_service::view::{self, ActorView, ClassView, HostView, PoolView, SlotView, Thread, Warning};
 use punctual_service::web::Web;
 use serde::Serialize;
 
@@ -158,6 +158,10 @@ fn all(Status { host, actors }: &Status) -> String {
             }
         }
     }
+    if !host.slots.is_empty() {
+        let heads = ["slot", "processors", "of", "joined by"];
+        out += &table(heads, &host.slots.iter().map(slot_cells).collect::<Vec<_>>());
+    }
     if !host.classes.is_empty() {
         let heads = ["class", "pool", "members", "budget", "period", "priority"];
         out += &table(heads, &host.classes.iter().map(class_cells).collect::<Vec<_>>());
@@ -199,6 +203,12 @@ fn warnings(all: impl Iterator<Item = String>) -> String {
 fn pool_cells(pool: &PoolView) -> [String; 4] {
     let asked = format!("{:.2} of {}", pool.asked, pool.processors.len());
     [pool.name.clone(), list(pool.processors.iter().copied()), pool.policy.clone(), asked]
+}
+
+fn slot_cells(slot: &SlotView) -> [String; 4] {
+    let or_none = |text: String| if text.is_empty() { "-".into() } else { text };
+    let of = or_none(slot.of.clone().unwrap_or_default());
+    [slot.name.clone(), list(slot.processors.iter().copied()), of, or_none(slot.joined.join(", "))]
 }
 
 fn class_cells(class: &ClassView) -> [String; 6] {
@@ -442,6 +452,11 @@ mod tests {
         }
     }
 
+    fn plc() -> SlotView {
+        let joined = vec!["pool bulk".into(), "class hmi".into()];
+        SlotView { name: "plc".into(), of: Some("class relay".into()), processors: vec![2, 3], joined }
+    }
+
     fn relay() -> ClassView {
         ClassView {
             exec: Vec::new(),
@@ -503,6 +518,7 @@ mod tests {
             actors_released: 0,
             classes: vec![relay()],
             pools: vec![rt()],
+            slots: vec![plc()],
             reload_error: Some("host.toml:3: no".into()),
             hook_messages: 0,
             hook_garbage: 0,
@@ -528,6 +544,9 @@ what VMs wait for is known from the kernel's records of switches; no tracepoints
 pool  processors  policy    budgets ask for
 rt    2-3         a policy  0.80 of 2
 pool rt is on 2-3: isolated\\u{7}
+
+slot  processors  of           joined by
+plc   2-3         class relay  pool bulk, class hmi
 
 class  pool  members  budget  period   priority
 relay  rt    1        400 us  1.00 ms  1

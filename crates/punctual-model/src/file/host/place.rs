@@ -8,7 +8,7 @@ use crate::file::nearest::nearest;
 use crate::file::section::Section;
 use crate::file::source::Place;
 use crate::file::tree::{Entry, Value};
-use crate::placement::{Choice, Request, Slot, SlotPlace, Smt, place};
+use crate::placement::{Choice, Request, Slot, SlotPlace, Smt, place, publish};
 use crate::topology::Topology;
 
 /// Words of `smt`.
@@ -39,16 +39,18 @@ enum Wish {
     Chosen(Request, Place),
 }
 
-/// Reads the slots below `root`, and which processors its `pools` have. A pool for which that is not known
-/// has all processors, so that the rest of the file can be checked.
+/// Reads the slots below `root`, to which those that classes publish come, and which processors its `pools`
+/// have. A pool for which that is not known has all processors, so that the rest of the file can be checked.
 pub(crate) fn pool_places(
     root: Section<'_>,
     pools: &[Section<'_>],
     machine: Machine<'_>,
+    published: Vec<Slot>,
     errors: &mut Errors,
 ) -> (Vec<Slot>, Vec<PoolPlace>) {
     let before = errors.count();
-    let slots = slots(root, machine, errors);
+    let mut slots = slots(root, machine, errors);
+    slots.extend(published);
     let mut owner = BTreeMap::new();
     let wish = |section: &Section<'_>| wish(*section, pools.len() == 1, machine, &slots, &mut owner, errors);
     let wishes: Vec<Wish> = pools.iter().map(wish).collect();
@@ -85,6 +87,10 @@ pub(crate) fn pool_places(
         };
         places.push(found);
     }
+    publish(machine.topology, &mut slots, |name| {
+        let pool = pools.iter().position(|pool| pool.name == name);
+        pool.map(|pool| places[pool].processors.clone()).unwrap_or_default()
+    });
     (slots, places)
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn pools<'t>(root: Section<'t>, machine: Machine<'_>, errors: &mut Er
     if let (Some(entry), true) = (root.get("pool"), sections.is_empty() && errors.count() == 0) {
         errors.add(entry.key_place, "there is no pool", "expected at least one [pool.NAME] with a policy");
     }
-    let (_, places) = pool_places(root, &sections, machine, errors);
+    let (_, places) = pool_places(root, &sections, machine, Vec::new(), errors);
     let mut pools = Vec::new();
     for (section, place) in sections.iter().zip(places) {
         let PoolPlace { processors, choice } = place;

@@ -110,6 +110,12 @@ static CLASS: TableInfo = TableInfo {
              NUMA node.",
         ),
         key(
+            "slot",
+            Kind::Line,
+            None,
+            "The class publishes the processors of its vCPUs and units as a slot of this name, for `near`.",
+        ),
+        key(
             "helpers",
             PLACE,
             Some(HOST),
@@ -221,9 +227,3 @@ pub(crate) const REFUSED: &[Refused] = &[
     Refused { name: "seed", instead: NOT_SIMULATED },
     Refused { name: "duration", instead: NOT_SIMULATED },
 ];
-
-/// Keys of a class that are refused.
-pub(crate) const REFUSED_OF_CLASS: &[Refused] = &[Refused {
-    name: "slot",
-    instead: "expected `near`: a class names its pool, and which of its processors",
-}];

@@ -2,3 +2,4 @@
 
 pub(super) mod keys;
 pub(super) mod read;
+mod slots;

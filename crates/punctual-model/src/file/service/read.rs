@@ -3,9 +3,9 @@
 use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
 use super::keys::{
-    ENFORCE, MATCH, NEAR, OFF, REFUSED, REFUSED_OF_CLASS, Refused, SAMPLES, SERVICE, STRICT, SWITCHES,
-    TRACEPOINTS,
+    ENFORCE, MATCH, NEAR, OFF, REFUSED, Refused, SAMPLES, SERVICE, STRICT, SWITCHES, TRACEPOINTS,
 };
+use super::slots::{check_published, joins, published};
 use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::domain::{check_reserved, domain_pool, shares_budget};
@@ -110,20 +110,8 @@ fn refuse(table: &mut Table, of: &str, keys: &[Refused], errors: &mut Errors) {
     });
 }
 
-/// As [`refuse`], in each class.
-fn refuse_in_classes(root: &mut Table, errors: &mut Errors) {
-    let Some(Value::Table(classes)) = root.get_mut("class").map(|entry| &mut entry.node.value) else {
-        return;
-    };
-    for class in &mut classes.entries {
-        let Value::Table(table) = &mut class.node.value else { continue };
-        refuse(table, &format!("[class.{}]", shorten(&class.key)), REFUSED_OF_CLASS, errors);
-    }
-}
-
 fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> ServiceConfig {
     refuse(root, SERVICE.title, REFUSED, errors);
-    refuse_in_classes(root, errors);
     let section = Section { table: root, info: &SERVICE, place: Place::TOP, name: "" };
     section.check_keys(errors);
     let mode = if section.word("mode", errors) == Some(ENFORCE) { Mode::Enforce } else { Mode::Observe };
@@ -144,6 +132,8 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
     let (slots, pools) = pools(section, Machine { processors, topology: &topology }, errors);
     let places = Places { topology: &topology, slots: &slots, pools: &pools };
     let classes = classes(section, places, errors);
+    check_published(section, &slots, errors);
+    let joins = joins(section, &classes);
     ServiceConfig {
         mode,
         is_strict,
@@ -157,6 +147,7 @@ fn service(root: &mut Table, topology: &Topology, errors: &mut Errors) -> Servic
             .collect(),
         slots,
         classes,
+        joins,
     }
 }
 
@@ -166,7 +157,8 @@ fn pools<'t>(
     errors: &mut Errors,
 ) -> (Vec<Slot>, Vec<PoolDraft<'t>>) {
     let sections = root.named("pool", errors);
-    let (slots, places) = pool_places(root, &sections, machine, errors);
+    let published = published(root, errors);
+    let (slots, places) = pool_places(root, &sections, machine, published, errors);
     let mut pools = Vec::new();
     for (section, place) in sections.iter().zip(places) {
         let PoolPlace { processors, choice } = place;
