@@ -20,7 +20,7 @@ use crate::protocol::{HeldRole, HeldVcpu, Order};
 /// A VM of which a part was given up is let go of and held again after this.
 pub(crate) const GIVEN_UP_REST: Duration = Duration::from_secs(60);
 
-/// Processors for threads that are no vCPUs.
+/// Processors for threads that are no vCPUs, and for interrupts.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'p> {
     /// Those that no pool has.
@@ -33,7 +33,7 @@ pub(crate) struct Places<'p> {
 
 impl<'p> Places<'p> {
     /// The processors for a place, and why these.
-    fn of(&self, place: &ThreadPlace) -> (Cow<'p, [usize]>, String) {
+    pub(crate) fn of(&self, place: &ThreadPlace) -> (Cow<'p, [usize]>, String) {
         match place {
             ThreadPlace::Host => (self.host.into(), "no pool has them".into()),
             ThreadPlace::Near if self.near == self.host => {

@@ -22,6 +22,7 @@ use punctual_sched::UnitParams;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::held::{GIVEN_UP_REST, Held, Places, parse_unit_name, unit_name};
+use crate::interrupts::{Happened, Interrupts, Sent};
 use crate::plan::{self, Action, HeldAs, Place, id};
 use crate::protocol::{Event, EventKind, HeldActor, Report, Wanted, WantedActor, WantedVcpu};
 
@@ -54,6 +55,7 @@ struct Running {
     left: Vec<usize>,
     /// Those of them that are closest to each pool.
     near: Vec<Vec<usize>>,
+    interrupts: Interrupts,
 }
 
 /// Why nothing is held, and when that is tried again.
@@ -144,6 +146,7 @@ impl Holder {
             self.next_helpers = now + HELPERS_INTERVAL;
             self.place_helpers();
             self.follow(now);
+            self.send_interrupts();
         }
         let over = self.held.iter().find(|(_, held)| held.retry_at.is_some_and(|at| at <= now));
         if let Some(process) = over.map(|(process, _)| *process) {
@@ -196,6 +199,7 @@ impl Holder {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         Report {
             actors: self.wanted.actors.iter().map(actor).collect(),
+            interrupts: self.running.as_ref().map(|one| one.interrupts.report()).unwrap_or_default(),
             events: std::mem::take(&mut self.events),
             backend: self.running.as_ref().map(|_| chosen().backend.name().to_owned()),
             failure: self.failure.as_ref().map(|failure| failure.text.clone()),
@@ -220,7 +224,8 @@ impl Holder {
             Ok((session, left)) => {
                 let topology = &self.wanted.topology;
                 let near = pools.iter().map(|pool| closest(topology, &pool.processors, &left)).collect();
-                self.running = Some(Running { session, pools, left, near });
+                let interrupts = Interrupts::default();
+                self.running = Some(Running { session, pools, left, near, interrupts });
                 self.failure = None;
                 true
             }
@@ -399,6 +404,25 @@ impl Holder {
         }
         for (process, text) in said {
             self.say(Some(process), EventKind::GivenUp, text);
+        }
+    }
+
+    /// Sends the interrupts that classes match where they are to go.
+    fn send_interrupts(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let mut wanted = Vec::new();
+        for of_device in &self.wanted.interrupts {
+            let Some(class) = self.config.class(&of_device.class) else { continue };
+            let (_, places) = running.places(class.pool.map_or(0, |pool| pool.0));
+            let (to, reason) = places.of(&class.interrupts);
+            let (device, numbers) = (of_device.device.clone(), of_device.numbers.clone());
+            wanted.push(Sent { device, numbers, to: to.into_owned(), reason });
+        }
+        for happened in running.interrupts.tend(wanted, &mut running.session) {
+            match happened {
+                Happened::PutBack(text) => self.say(None, EventKind::PutBack, text),
+                Happened::Refused(text) => self.say(None, EventKind::Notice, text),
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod held;
 mod holder;
+mod interrupts;
 mod plan;
 pub mod protocol;
 mod server;

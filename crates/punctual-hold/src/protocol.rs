@@ -25,6 +25,20 @@ pub struct Wanted {
     pub topology: Topology,
     /// The VMs and units that belong to a class with a pool, by ascending process.
     pub actors: Vec<WantedActor>,
+    /// Devices whose interrupts a class matches, by their names.
+    #[serde(default)]
+    pub interrupts: Vec<WantedInterrupts>,
+}
+
+/// The interrupts of a device that a class matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedInterrupts {
+    /// The network interface or PCI device.
+    pub device: String,
+    /// The class, by name.
+    pub class: String,
+    /// Their numbers, ascending.
+    pub numbers: Vec<usize>,
 }
 
 /// A file of the configuration.
@@ -71,6 +85,9 @@ pub struct Report {
     pub events: Vec<Event>,
     /// The VMs that are wanted, by ascending process.
     pub actors: Vec<HeldActor>,
+    /// The devices whose interrupts go where a class says.
+    #[serde(default)]
+    pub interrupts: Vec<HeldInterrupts>,
     /// What enforces, by its name in host files; `None` while nothing is held.
     #[serde(default)]
     pub backend: Option<String>,
@@ -78,6 +95,28 @@ pub struct Report {
     pub failure: Option<String>,
     /// Processor time of the enforcers and of all else in this process, in ns.
     pub cpu_ns: u64,
+}
+
+/// The interrupts of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldInterrupts {
+    /// The network interface or PCI device.
+    pub device: String,
+    /// The processors to which they go, ascending.
+    pub processors: Vec<usize>,
+    /// Why these, a sentence without its beginning and full stop.
+    pub reason: String,
+    /// Those that stay where they are.
+    pub refused: Vec<RefusedInterrupt>,
+}
+
+/// An interrupt that stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedInterrupt {
+    /// Its number.
+    pub number: usize,
+    /// Why.
+    pub reason: String,
 }
 
 /// What happened to a VM, or to all of them.
@@ -270,7 +309,7 @@ mod tests {
         let (name, class, adjustment) = (name.into(), "c".into(), Adjustment::default());
         let actor = WantedActor { process, name, class, adjustment, cgroup: None, vcpus };
         let file = File { name: "host.toml".into(), text: "mode = \"enforce\"\n".into() };
-        Wanted { files: vec![file], topology: Topology::flat(4), actors: vec![actor] }
+        Wanted { files: vec![file], topology: Topology::flat(4), actors: vec![actor], interrupts: Vec::new() }
     }
 
     #[test]

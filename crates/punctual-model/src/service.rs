@@ -49,6 +49,8 @@ pub enum Joiner {
     Class(String),
     /// The helper threads of a class, which are in it.
     Helpers(String),
+    /// The interrupts that a class matches, which go to it.
+    Interrupts(String),
 }
 
 impl fmt::Display for Joiner {
@@ -56,6 +58,7 @@ impl fmt::Display for Joiner {
         match self {
             Joiner::Pool(name) => write!(f, "pool {name}"),
             Joiner::Class(name) => write!(f, "class {name}"),
+            Joiner::Interrupts(class) => write!(f, "interrupts of class {class}"),
             Joiner::Helpers(class) => write!(f, "helper threads of class {class}"),
         }
     }
@@ -101,6 +104,18 @@ pub struct Class {
     pub params: UnitParams,
     /// What its VMs' threads get that are no vCPUs.
     pub threads: Threads,
+    /// Where the interrupts go that it matches.
+    pub interrupts: ThreadPlace,
+}
+
+impl Class {
+    /// The devices whose interrupts it matches.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        self.matches.iter().filter_map(|one| match one {
+            Match::Interrupts(device) => Some(device.as_str()),
+            _ => None,
+        })
+    }
 }
 
 /// What the threads of a VM get that are no vCPUs, by their role.
@@ -148,7 +163,7 @@ pub struct Helper {
     pub policy: HelperPolicy,
 }
 
-/// Where a thread of a VM runs that is no vCPU.
+/// Where a thread of a VM runs that is no vCPU, or an interrupt goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ThreadPlace {
     /// On all processors that no pool has.
@@ -264,6 +279,8 @@ pub enum Match {
     Unit(Pattern),
     /// The cgroup of its process, or one around that; or a cgroup, whose processes are not a VM's.
     Cgroup(PathPattern),
+    /// The interrupts of the network interface or PCI device of this name.
+    Interrupts(String),
     /// The scope in which `punctual exec NAME` starts a program.
     Exec(ExecName),
 }

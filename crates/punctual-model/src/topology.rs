@@ -42,6 +42,9 @@ pub struct Device {
     pub node: Option<usize>,
     /// The processors that its interrupts go to.
     pub interrupts: BTreeSet<usize>,
+    /// The numbers of its interrupts.
+    #[serde(default)]
+    pub numbers: BTreeSet<usize>,
 }
 
 impl Topology {

@@ -22,7 +22,7 @@ fn two_packages(isolated: &[usize]) -> Topology {
             node: package,
         }
     };
-    let eno6 = Device { node: Some(1), interrupts: BTreeSet::from([4]) };
+    let eno6 = Device { node: Some(1), interrupts: BTreeSet::from([4]), ..Device::default() };
     Topology {
         processors: (0..16).map(processor).collect(),
         devices: [("eno6".to_owned(), eno6)].into(),
@@ -228,7 +228,7 @@ fn case() -> impl Strategy<Value = Case> {
     let listed = numbers(4);
     (processors, prop::collection::vec(request(), 1..4), listed, numbers(3), device).prop_map(
         |(processors, wanted, listed, own, (node, interrupts))| {
-            let devices = [("eno6".to_owned(), Device { node, interrupts })].into();
+            let devices = [("eno6".to_owned(), Device { node, interrupts, ..Device::default() })].into();
             let topology = Topology { processors, devices, is_flat: false };
             let mut slots = sv0();
             slots.push(Slot { name: "bus".into(), place: SlotPlace::Processors(own) });

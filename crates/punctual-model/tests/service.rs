@@ -90,12 +90,11 @@ fn the_service_observes_unless_it_is_to_enforce() {
 #[test]
 fn what_this_version_cannot_carry_out_is_refused() {
     let version = env!("CARGO_PKG_VERSION");
-    for (text, key, of) in
-        [("[domain.a]\nbudget = '1ms'\n".to_owned(), "domain", "the service's configuration")]
-    {
-        let (_, _, message, ..) = defect(&[("a", &text)]);
+    for key in ["domain", "flow"] {
+        let (_, _, message, ..) = defect(&[("a", &format!("[{key}.a]\nbudget = '1ms'\n"))]);
+        let of = "the service's configuration";
         let expected = format!("`{key}` in {of} is not supported by the service of punctual {version}");
-        assert_eq!(message, expected, "{text}");
+        assert_eq!(message, expected);
     }
 }
 
@@ -188,7 +187,7 @@ fn two_nodes() -> Topology {
         (one.node, one.cache) = (one.number / 3, one.number / 3);
         one.is_isolated = [3, 4].contains(&one.number);
     }
-    let device = Device { node: Some(1), interrupts: [4].into() };
+    let device = Device { node: Some(1), interrupts: [4].into(), ..Device::default() };
     topology.devices = [("0000:3b:00.0".to_owned(), device.clone()), ("eno6".to_owned(), device)].into();
     Topology { is_flat: false, ..topology }
 }
@@ -321,6 +320,32 @@ fn publishing(pools: &str, more: &str) -> String {
 }
 
 const RT: &str = "[pool.rt]\nprocessors = [4]\npolicy = 'deferrable'\n";
+
+#[test]
+fn interrupts_of_a_class_go_where_it_says() {
+    let text = |own: &str| {
+        format!(
+            "[slot.net]\nprocessors = [2, 4]\n{RT}[class.nic]\nmatch = [{{ interrupts = 'eno6' }}]\n{own}"
+        )
+    };
+    let place = |own: &str| {
+        let config = parse_on(&two_nodes(), &text(own)).expect("valid");
+        let class = &config.classes[0];
+        assert_eq!(class.devices().collect::<Vec<_>>(), ["eno6"]);
+        (class.interrupts.clone(), config.joins.iter().map(|join| join.by.to_string()).collect::<Vec<_>>())
+    };
+    let net = ThreadPlace::Slot { name: "net".into(), processors: vec![2] };
+    assert_eq!(place(""), (ThreadPlace::Host, vec![]));
+    assert_eq!(place("helpers = 'near'\n").0, ThreadPlace::Near);
+    assert_eq!(place("interrupts = { slot = 'net' }\n"), (net, vec!["interrupts of class nic".to_owned()]));
+    let records = parse_on(&two_nodes(), &text("").replace("'eno6'", "'eno7'")).expect_err("none").records();
+    let [record] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((record.line, record.message.as_str()), (7, "this machine has no device `eno7`"));
+    assert_eq!(record.nearest.as_deref(), Some("eno6"));
+    let records =
+        parse_on(&two_nodes(), &text("interrupts = { slot = 'ent' }\n")).expect_err("none").records();
+    assert_eq!((records.len(), records[0].message.as_str()), (1, "there is no slot `ent`"));
+}
 
 #[test]
 fn others_are_near_a_slot_that_a_class_publishes() {

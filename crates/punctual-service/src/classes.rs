@@ -19,6 +19,8 @@ fn fits(one: &Match, actor: &Actor) -> bool {
         Match::Metadata(class) => {
             actor.libvirt.as_ref().and_then(|libvirt| libvirt.class.as_ref()) == Some(class)
         }
+        // Of a device, see `crate::interrupts`.
+        Match::Interrupts(_) => false,
         Match::Unit(_) | Match::Exec(_) => {
             one.unit_pattern().zip(actor.unit.as_deref()).is_some_and(|(pattern, unit)| pattern.matches(unit))
         }

@@ -19,6 +19,7 @@ use crate::discovery::{Discovery, Found, Look};
 use crate::enforcement::Enforcement;
 use crate::groups::Groups;
 use crate::history::History;
+use crate::interrupts::Interrupts;
 use crate::last_good::{LastGood, Start};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     last_good: LastGood,
     discovery: Discovery,
     groups: Groups,
+    interrupts: Interrupts,
     /// Why the configuration was refused when it was read last.
     reload_error: Option<String>,
     /// The files of the configuration.
@@ -100,6 +102,7 @@ impl Core {
             last_good,
             discovery: Discovery::new(proc),
             groups: Groups::of_machine(),
+            interrupts: Interrupts::new("/".into()),
             reload_error: None,
             files,
             enforcement: Enforcement::default(),
@@ -189,7 +192,8 @@ impl Core {
     /// is to be held?
     pub(crate) fn refresh(&mut self, now: Instant) -> bool {
         let discovery = &self.discovery;
-        self.registry.refresh(now, |process| discovery.vhost(process))
+        let are_others = self.interrupts.look(self.registry.config(), now);
+        self.registry.refresh(now, |process| discovery.vhost(process)) || are_others
     }
 
     /// What is to be held now.
@@ -206,7 +210,8 @@ impl Core {
             });
         }
         let files = self.files.iter().map(file).collect();
-        Wanted { files, topology: self.wanted_topology(), actors }
+        let interrupts = self.interrupts.wanted();
+        Wanted { files, topology: self.wanted_topology(), actors, interrupts }
     }
 
     /// The machine, with those of its devices that a slot names.
@@ -270,6 +275,7 @@ impl Core {
         self.enforcement.failure = report.failure;
         self.enforcement.backend = report.backend;
         self.enforcement.cpu_ns = Some(report.cpu_ns);
+        self.enforcement.interrupts = report.interrupts;
         self.enforcement.actors = report.actors.into_iter().map(|actor| (actor.process, actor)).collect();
         self.step_held();
         for event in report.events {
@@ -341,6 +347,9 @@ impl Core {
     pub(crate) fn sample(&mut self, now: Instant) {
         let discovery = &self.discovery;
         self.registry.sample(now, |process| discovery.vhost(process));
+        if !self.enforces() {
+            self.interrupts.look(self.registry.config(), now);
+        }
         self.waits.sample(&self.registry);
         self.history.sample(&self.registry, &mut self.waits);
         self.judge();
@@ -499,6 +508,7 @@ impl Core {
             waits: self.waits.source(),
             warnings: self.host_warnings(&pools),
             pools,
+            interrupts: self.interrupts.view(&self.enforcement.interrupts),
             slots: view::slots(self.registry.config(), &self.topology),
         }
     }

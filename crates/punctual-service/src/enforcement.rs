@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use punctual_hold::protocol::{Connection, HeldActor, Report, Wanted};
+use punctual_hold::protocol::{Connection, HeldActor, HeldInterrupts, Report, Wanted};
 
 use crate::descriptors::{Descriptors, Token};
 
@@ -24,6 +24,8 @@ pub(crate) struct Enforcement {
     pub backend: Option<String>,
     /// The VMs that are wanted, by their process.
     pub actors: BTreeMap<u32, HeldActor>,
+    /// The devices whose interrupts go where a class says.
+    pub interrupts: Vec<HeldInterrupts>,
     /// Its processor time, in ns; `None` while it is not there.
     pub cpu_ns: Option<u64>,
 }

@@ -29,6 +29,7 @@ pub mod groups;
 pub mod history;
 pub mod hook;
 pub mod http;
+mod interrupts;
 mod last_good;
 pub mod libvirt;
 pub mod log;

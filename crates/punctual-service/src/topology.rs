@@ -95,6 +95,13 @@ fn devices(root: &Path) -> BTreeMap<String, Device> {
     devices
 }
 
+/// How a network interface or PCI device is now; one that is not there has no interrupts.
+pub(crate) fn device_of(root: &Path, name: &str) -> Device {
+    let directories = [format!("sys/class/net/{name}/device"), format!("sys/bus/pci/devices/{name}")];
+    let directory = directories.iter().find_map(|path| fs::canonicalize(root.join(path)).ok());
+    directory.map(|directory| device(root, directory)).unwrap_or_default()
+}
+
 /// The device in a directory of `/sys/devices`.
 fn device(root: &Path, mut directory: PathBuf) -> Device {
     // A virtio device has its interrupts and its node from the PCI device that it is in.
@@ -116,7 +123,7 @@ fn device(root: &Path, mut directory: PathBuf) -> Device {
     };
     // The file has -1 where the node is not known.
     let node = number_in(&directory.join("numa_node"));
-    Device { node, interrupts: numbers.into_iter().flat_map(processors).collect() }
+    Device { node, interrupts: numbers.iter().copied().flat_map(processors).collect(), numbers }
 }
 
 /// The paths in a directory in the order of their names; none if it cannot be read.
@@ -252,9 +259,13 @@ mod tests {
         tree.link("sys/class/net/eno6/device", NIC);
         tree.link("sys/bus/pci/devices/0000:3b:00.0", NIC);
         tree.write("sys/class/net/lo/address", "00:00:00:00:00:00\n");
-        let nic = Device { node: Some(1), interrupts: [0, 1, 2].into() };
+        let nic = Device { node: Some(1), interrupts: [0, 1, 2].into(), numbers: (40..44).collect() };
         let expected = [("0000:3b:00.0".to_owned(), nic.clone()), ("eno6".to_owned(), nic)];
         assert_eq!(tree.read().devices, expected.into());
+        for name in ["eno6", "0000:3b:00.0"] {
+            assert_eq!(device_of(tree.0.path(), name).numbers, (40..44).collect());
+        }
+        assert_eq!(device_of(tree.0.path(), "eno7"), Device::default());
     }
 
     #[test]
@@ -265,7 +276,7 @@ mod tests {
         tree.write("proc/irq/11/smp_affinity_list", "0-2\n");
         tree.write(&format!("{NIC}/virtio0/vendor"), "0x1af4\n");
         tree.link("sys/class/net/eth0/device", &format!("{NIC}/virtio0"));
-        let eth0 = Device { node: None, interrupts: [0, 1, 2].into() };
+        let eth0 = Device { node: None, interrupts: [0, 1, 2].into(), numbers: [11].into() };
         assert_eq!(tree.read().devices, [("eth0".to_owned(), eth0)].into());
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use punctual_hold::protocol::{HeldActor, HeldRole, HeldVcpu};
+use punctual_hold::protocol::{HeldActor, HeldRole, HeldVcpu, RefusedInterrupt};
 use punctual_linux::os::proc::{parse_processor, parse_rt_priority};
 use punctual_linux::os::sched;
 use punctual_linux::vmm::Role;
@@ -164,6 +164,24 @@ pub struct SlotView {
     pub joined: Vec<String>,
 }
 
+/// The interrupts of a device that a class matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterruptsView {
+    pub device: String,
+    pub class: String,
+    pub numbers: Vec<usize>,
+    /// To which they went when they were looked at last.
+    pub processors: Vec<usize>,
+    /// To which they may go by the class; absent while nothing is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<usize>>,
+    /// Why these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Those that stay where they are.
+    pub refused: Vec<RefusedInterrupt>,
+}
+
 /// The service and what it knows of the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostView {
@@ -183,6 +201,8 @@ pub struct HostView {
     pub pools: Vec<PoolView>,
     #[serde(default)]
     pub slots: Vec<SlotView>,
+    #[serde(default)]
+    pub interrupts: Vec<InterruptsView>,
     /// Why the last reload was refused; absent when it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,

@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use punctual_linux::os::cgroup;
+use punctual_service::topology;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -892,8 +893,10 @@ fn a_pool_says_why_it_is_where_it_is() {
 fn a_slot_shows_whose_it_is_and_who_joined_it() {
     let config = "[pool.bulk]\nprocessors = { count = 1, near = 'plc' }\npolicy = 'deferrable'\n\
                   [pool.rt]\nprocessors = [1]\npolicy = 'deferrable'\n\
-                  [class.plc]\nmatch = [{ name = 'plc-*' }]\npool = 'rt'\nslot = 'plc'\nbest_effort = true\n\
-                  [class.hmi]\nmatch = [{ name = 'hmi-*' }]\npool = 'bulk'\nnear = 'plc'\nbest_effort = true\n";
+                  [class.plc]\nmatch = [{ name = 'plc-*' }]\npool = 'rt'\nslot = 'plc'\n\
+                  best_effort = true\n\
+                  [class.hmi]\nmatch = [{ name = 'hmi-*' }]\npool = 'bulk'\nnear = 'plc'\n\
+                  best_effort = true\n";
     let service = Service::start(config);
     let expected = serde_json::json!([
         { "name": "plc", "of": "class plc", "processors": [1], "joined": ["pool bulk", "class hmi"] }
@@ -912,6 +915,34 @@ fn a_slot_shows_whose_it_is_and_who_joined_it() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("slot `plc` is that of [class.plc]"), "{said}");
     assert_eq!(service.json()["host"]["slots"], expected);
+    service.end();
+}
+
+#[test]
+fn interrupts_of_a_class_are_shown_and_nothing_of_them_is_changed() {
+    let class = |device: &str| format!("[class.nic]\nmatch = [{{ interrupts = '{device}' }}]\n");
+    let service = Service::start(CLASSES);
+    fs::write(service.path("etc/host.d/b.toml"), class("nonexistent0")).expect("written");
+    let (code, said) = said_by(&service, &["--reload", "--run", "run"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("this machine has no device `nonexistent0`"), "{said}");
+    let devices = topology::read(Path::new("/")).expect("a topology").devices;
+    let affinity = |number: &usize| fs::read_to_string(format!("/proc/irq/{number}/smp_affinity_list")).ok();
+    let found = devices.iter().find(|(_, device)| device.numbers.iter().any(|one| affinity(one).is_some()));
+    let Some((name, device)) = found else {
+        eprintln!("skipped: no device of this machine has interrupts");
+        return drop(service.end());
+    };
+    let before: Vec<_> = device.numbers.iter().map(affinity).collect();
+    fs::write(service.path("etc/host.d/b.toml"), class(name)).expect("written");
+    assert_eq!(said_by(&service, &["--reload", "--run", "run"]).0, Some(0));
+    wait("the device is seen", || service.json()["host"]["interrupts"][0]["device"] == **name);
+    let shown = service.json()["host"]["interrupts"][0].clone();
+    assert_eq!((&shown["class"], &shown["allowed"]), (&"nic".into(), &Value::Null), "{shown}");
+    assert_eq!(shown["numbers"], serde_json::json!(device.numbers), "{shown}");
+    let said = String::from_utf8(service.status(&[]).stdout).expect("text");
+    assert!(said.contains("\ninterrupts of"), "{said}");
+    assert_eq!(device.numbers.iter().map(affinity).collect::<Vec<_>>(), before);
     service.end();
 }
 

@@ -11,7 +11,9 @@ use punctual_report::format::{fmt_count, fmt_ns};
 use punctual_service::client::Client;
 use punctual_service::exporter::{self, Exporter};
 use punctual_service::metrics::Format;
-use punctual_service::view::{self, ActorView, ClassView, HostView, PoolView, SlotView, Thread, Warning};
+use punctual_service::view::{
+    self, ActorView, ClassView, HostView, InterruptsView, PoolView, SlotView, Thread, Warning,
+};
 use punctual_service::web::Web;
 use serde::Serialize;
 
@@ -148,24 +150,7 @@ fn all(Status { host, actors }: &Status) -> String {
     if !matches!(host.waits.source.as_str(), "none" | "") {
         out += &wrapped("what VMs wait for is ", "  ", &known_from(&host.waits));
     }
-    if !host.pools.is_empty() {
-        let heads = ["pool", "processors", "policy", "budgets ask for"];
-        out += &table(heads, &host.pools.iter().map(pool_cells).collect::<Vec<_>>());
-        for PoolView { name, processors, reason, .. } in &host.pools {
-            if let Some(reason) = reason {
-                let on = list(processors.iter().copied());
-                out += &wrapped("", "  ", &printable(&format!("pool {name} is on {on}: {reason}")));
-            }
-        }
-    }
-    if !host.slots.is_empty() {
-        let heads = ["slot", "processors", "of", "joined by"];
-        out += &table(heads, &host.slots.iter().map(slot_cells).collect::<Vec<_>>());
-    }
-    if !host.classes.is_empty() {
-        let heads = ["class", "pool", "members", "budget", "period", "priority"];
-        out += &table(heads, &host.classes.iter().map(class_cells).collect::<Vec<_>>());
-    }
+    out += &configured(host);
     if !vms.is_empty() {
         out += &if host.mode == "enforce" {
             let heads = ["VM", "class", "state", "delivered", "vCPUs", "on", "run", "wait", "helpers", "on"];
@@ -189,6 +174,34 @@ fn all(Status { host, actors }: &Status) -> String {
     out + &warnings(host.warnings.iter().map(|warning| warning.text.clone()).chain(of_actors))
 }
 
+/// Pools, slots, interrupts and classes of the configuration.
+fn configured(host: &HostView) -> String {
+    let mut out = String::new();
+    if !host.pools.is_empty() {
+        let heads = ["pool", "processors", "policy", "budgets ask for"];
+        out += &table(heads, &host.pools.iter().map(pool_cells).collect::<Vec<_>>());
+        for PoolView { name, processors, reason, .. } in &host.pools {
+            if let Some(reason) = reason {
+                let on = list(processors.iter().copied());
+                out += &wrapped("", "  ", &printable(&format!("pool {name} is on {on}: {reason}")));
+            }
+        }
+    }
+    if !host.slots.is_empty() {
+        let heads = ["slot", "processors", "of", "joined by"];
+        out += &table(heads, &host.slots.iter().map(slot_cells).collect::<Vec<_>>());
+    }
+    if !host.interrupts.is_empty() {
+        let heads = ["interrupts of", "class", "numbers", "on", "allowed", "because"];
+        out += &table(heads, &host.interrupts.iter().map(interrupt_cells).collect::<Vec<_>>());
+    }
+    if !host.classes.is_empty() {
+        let heads = ["class", "pool", "members", "budget", "period", "priority"];
+        out += &table(heads, &host.classes.iter().map(class_cells).collect::<Vec<_>>());
+    }
+    out
+}
+
 /// What an actor is, and its name.
 fn label(actor: &ActorView) -> String {
     let kind = if actor.kind == view::VM { "VM" } else { actor.kind.as_str() };
@@ -209,6 +222,20 @@ fn slot_cells(slot: &SlotView) -> [String; 4] {
     let or_none = |text: String| if text.is_empty() { "-".into() } else { text };
     let of = or_none(slot.of.clone().unwrap_or_default());
     [slot.name.clone(), list(slot.processors.iter().copied()), of, or_none(slot.joined.join(", "))]
+}
+
+fn interrupt_cells(of: &InterruptsView) -> [String; 6] {
+    let numbers = |numbers: &[usize]| list(numbers.iter().copied());
+    let refused: String =
+        of.refused.iter().map(|one| format!("; {} stays: {}", one.number, one.reason)).collect();
+    [
+        of.device.clone(),
+        of.class.clone(),
+        numbers(&of.numbers),
+        numbers(&of.processors),
+        numbers(of.allowed.as_deref().unwrap_or_default()),
+        of.reason.clone().unwrap_or_else(|| "-".into()) + &refused,
+    ]
 }
 
 fn class_cells(class: &ClassView) -> [String; 6] {
@@ -417,6 +444,7 @@ fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use punctual_hold::protocol::RefusedInterrupt;
     use punctual_model::service::Adjustment;
     use punctual_service::view::RoleTotal;
     use punctual_service::waits::SourceView;
@@ -449,6 +477,19 @@ mod tests {
             idle: vec![6, 7],
             policy: "a policy".into(),
             asked: 0.8,
+        }
+    }
+
+    fn eno6() -> InterruptsView {
+        let reason = "the kernel keeps it".into();
+        InterruptsView {
+            device: "eno6".into(),
+            class: "nic".into(),
+            numbers: vec![40, 41, 42],
+            processors: vec![0, 1],
+            allowed: Some(vec![0]),
+            reason: Some("they are in slot net".into()),
+            refused: vec![RefusedInterrupt { number: 42, reason }],
         }
     }
 
@@ -519,6 +560,7 @@ mod tests {
             classes: vec![relay()],
             pools: vec![rt()],
             slots: vec![plc()],
+            interrupts: vec![eno6()],
             reload_error: Some("host.toml:3: no".into()),
             hook_messages: 0,
             hook_garbage: 0,
@@ -547,6 +589,9 @@ pool rt is on 2-3: isolated\\u{7}
 
 slot  processors  of           joined by
 plc   2-3         class relay  pool bulk, class hmi
+
+interrupts of  class  numbers  on   allowed  because
+eno6           nic    40-42    0-1  0        they are in slot net; 42 stays: the kernel keeps it
 
 class  pool  members  budget  period   priority
 relay  rt    1        400 us  1.00 ms  1

@@ -200,8 +200,13 @@ fn device(
     errors: &mut Errors,
 ) -> Option<SlotPlace> {
     let name = section.text("interrupts", errors)?;
+    check_device(name, entry, machine.topology, errors).then(|| SlotPlace::Interrupts(name.to_owned()))
+}
+
+/// Does the machine have the device that an entry names?
+pub(crate) fn check_device(name: &str, entry: &Entry, topology: &Topology, errors: &mut Errors) -> bool {
     check_line("interrupts", name, entry.node.place, errors);
-    let Topology { devices, is_flat, .. } = machine.topology;
+    let Topology { devices, is_flat, .. } = topology;
     if !is_flat && !devices.contains_key(name) {
         // Addresses of PCI devices have a colon; there are too many to list them.
         let interfaces = || devices.keys().map(String::as_str).filter(|name| !name.contains(':'));
@@ -209,7 +214,7 @@ fn device(
         let names = expected_names(interfaces());
         let expected = format!("{names}, or the address of a PCI device");
         errors.add_nearest(entry.node.place, message, expected, nearest(name, interfaces()));
-        return None;
+        return false;
     }
-    Some(SlotPlace::Interrupts(name.to_owned()))
+    true
 }

@@ -121,6 +121,12 @@ static CLASS: TableInfo = TableInfo {
             Some(HOST),
             "What the threads of held VMs get that are no vCPUs. None of them runs on a pool's processor.",
         ),
+        key(
+            "interrupts",
+            Kind::WordOrTable(&[HOST, NEAR], &INTERRUPTS),
+            Some("where `helpers` are"),
+            "Where the interrupts go that the class matches. None of them goes to a pool's processor.",
+        ),
         key("threads", Kind::Table(&THREADS), None, "The same for single roles, instead of `helpers`."),
     ],
     shared: &[],
@@ -137,26 +143,31 @@ const fn role(name: &'static str, help: &'static str) -> KeyInfo {
     key(name, PLACE, Some("as `helpers`"), help)
 }
 
+static INTERRUPTS: TableInfo = TableInfo {
+    title: "`interrupts` of a class",
+    keys: &[WHERE, SLOT],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+const WHERE: KeyInfo = key(
+    "place",
+    Kind::Word(&[HOST, NEAR]),
+    Some(HOST),
+    "`host`: all processors that no pool has. `near`: those of them that share the last-level cache of the \
+     class's pool; if none does, those of its NUMA node.",
+);
+
+const SLOT: KeyInfo = key(
+    "slot",
+    Kind::NameOf("slot"),
+    None,
+    "The processors of this slot that no pool has, instead of `place`.",
+);
+
 static HELPERS: TableInfo = TableInfo {
     title: "`helpers` of a class",
-    keys: &[
-        key(
-            "place",
-            Kind::Word(&[HOST, NEAR]),
-            Some(HOST),
-            "`host`: all processors that no pool has. `near`: those of them that share the last-level cache \
-             of the VM's pool; if none does, those of its NUMA node.",
-        ),
-        key(
-            "slot",
-            Kind::NameOf("slot"),
-            None,
-            "The processors of this slot that no pool has, instead of `place`.",
-        ),
-        HELPER_POLICY,
-        HELPER_PRIORITY,
-        HELPER_NICE,
-    ],
+    keys: &[WHERE, SLOT, HELPER_POLICY, HELPER_PRIORITY, HELPER_NICE],
     shared: &[],
     options: OptionTables::None,
 };
@@ -200,6 +211,12 @@ pub(crate) static MATCH: TableInfo = TableInfo {
             None,
             "The same for a cgroup by its path below the root of version 2, for example \
              `\"/kubepods.slice/*/cri-containerd-*.scope\"`; `*` and `?` do not match `/`.",
+        ),
+        key(
+            "interrupts",
+            Kind::Line,
+            None,
+            "The interrupts of this network interface or PCI device (`\"0000:3b:00.0\"`).",
         ),
         key("exec", Kind::Line, None, "What `punctual exec` starts under this name."),
     ],

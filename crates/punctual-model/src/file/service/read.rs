@@ -10,7 +10,7 @@ use crate::file::entry::{check_line, shorten};
 use crate::file::error::Errors;
 use crate::file::host::domain::{check_reserved, domain_pool, shares_budget};
 use crate::file::host::draft::PoolDraft;
-use crate::file::host::place::{Machine, PoolPlace, pool_places, slot};
+use crate::file::host::place::{Machine, PoolPlace, check_device, pool_places, slot};
 use crate::file::host::pool::pool_policy;
 use crate::file::host::scheduler::refused;
 use crate::file::host::task::Tasks;
@@ -181,18 +181,23 @@ struct Places<'p> {
 fn classes(root: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Vec<Class> {
     let mut classes = Vec::new();
     for section in root.named("class", errors) {
-        let matches = section.get("match").map_or(Vec::new(), |entry| matches(entry, errors));
+        let matches =
+            section.get("match").map_or(Vec::new(), |entry| matches(entry, places.topology, errors));
         let pool = domain_pool(section, places.pools, errors);
         let mut unit = class_params(section, errors);
         unit.params.affinity = near(section, pool.map(|pool| &places.pools[pool]), places, errors);
-        let threads = threads(section, places, errors);
-        if let Some(pool) = pool {
+        let helper = helper(section, "helpers", places, errors).unwrap_or_default();
+        let interrupts = interrupts(section, places, errors).unwrap_or_else(|| helper.place.clone());
+        let threads = threads(section, helper, places, errors);
+        // Interrupts have no budget.
+        let is_of_units = matches.iter().any(|one| !matches!(one, Match::Interrupts(_)));
+        if let (Some(pool), true) = (pool, is_of_units) {
             check_class(&places.pools[pool], &unit, errors);
         } else {
             check_pair(section, &unit.params, errors);
         }
         let (name, pool) = (section.name.to_owned(), pool.map(PoolIx));
-        classes.push(Class { name, matches, pool, params: unit.params, threads });
+        classes.push(Class { name, matches, pool, params: unit.params, threads, interrupts });
     }
     classes
 }
@@ -227,8 +232,8 @@ fn near(
 }
 
 /// `helpers`, and `threads` where it names a role.
-fn threads(section: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Threads {
-    let mut threads = Threads::from(helper(section, "helpers", places, errors).unwrap_or_default());
+fn threads(section: Section<'_>, helper: Helper, places: Places<'_>, errors: &mut Errors) -> Threads {
+    let mut threads = Threads::from(helper);
     let Some(table) = section.get("threads").and_then(|_| section.table("threads", errors)) else {
         return threads;
     };
@@ -239,7 +244,7 @@ fn threads(section: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Thr
         ("rcu", &mut threads.rcu),
         ("other", &mut threads.other),
     ] {
-        if let Some(own) = helper(table, role, places, errors) {
+        if let Some(own) = self::helper(table, role, places, errors) {
             *all = own;
         }
     }
@@ -253,21 +258,36 @@ fn helper(
     places: Places<'_>,
     errors: &mut Errors,
 ) -> Option<Helper> {
-    let place_of =
-        |word: Option<&str>| if word == Some(NEAR) { ThreadPlace::Near } else { ThreadPlace::Host };
     if !matches!(section.get(key)?.node.value, Value::Table(_)) {
         return Some(Helper { place: place_of(section.word(key, errors)), ..Helper::default() });
     }
     let table = section.table(key, errors)?;
+    Some(Helper { place: place_in(key, table, places, errors), policy: helper_policy(table, errors) })
+}
+
+fn place_of(word: Option<&str>) -> ThreadPlace {
+    if word == Some(NEAR) { ThreadPlace::Near } else { ThreadPlace::Host }
+}
+
+/// `place` or `slot`.
+fn place_in(key: &str, table: Section<'_>, places: Places<'_>, errors: &mut Errors) -> ThreadPlace {
     if let (Some(_), Some(second)) = (table.get("slot"), table.get("place")) {
         let message = format!("`{key}` has both `slot` and `place`");
         errors.add(second.key_place, message, "expected one of them");
     }
-    let place = match table.get("slot") {
+    match table.get("slot") {
         Some(_) => thread_slot(table, places, errors).unwrap_or_default(),
         None => place_of(table.word("place", errors)),
-    };
-    Some(Helper { place, policy: helper_policy(table, errors) })
+    }
+}
+
+/// Where the interrupts go that a class matches.
+fn interrupts(section: Section<'_>, places: Places<'_>, errors: &mut Errors) -> Option<ThreadPlace> {
+    const KEY: &str = "interrupts";
+    if !matches!(section.get(KEY)?.node.value, Value::Table(_)) {
+        return Some(place_of(section.word(KEY, errors)));
+    }
+    Some(place_in(KEY, section.table(KEY, errors)?, places, errors))
 }
 
 /// The processors of a slot that no pool has.
@@ -344,7 +364,7 @@ fn check_pair(section: Section<'_>, params: &UnitParams, errors: &mut Errors) {
 }
 
 /// The items of `match`.
-fn matches(entry: &Entry, errors: &mut Errors) -> Vec<Match> {
+fn matches(entry: &Entry, topology: &Topology, errors: &mut Errors) -> Vec<Match> {
     const EXPECTED: &str = "expected a list of matches, for example [{ libvirt = \"relay-*\" }]";
     let Value::List(items) = &entry.node.value else {
         entry.wrong_kind(EXPECTED, errors);
@@ -357,7 +377,7 @@ fn matches(entry: &Entry, errors: &mut Errors) -> Vec<Match> {
     for item in items {
         match &item.value {
             Value::Table(table) => match &table.entries[..] {
-                [one] => matches.extend(one_match(one, errors)),
+                [one] => matches.extend(one_match(one, topology, errors)),
                 _ => errors.add(item.place, "an item of `match` has one key", EXPECTED),
             },
             other => errors.add(item.place, format!("`match` has {}", other.kind()), EXPECTED),
@@ -366,7 +386,7 @@ fn matches(entry: &Entry, errors: &mut Errors) -> Vec<Match> {
     matches
 }
 
-fn one_match(entry: &Entry, errors: &mut Errors) -> Option<Match> {
+fn one_match(entry: &Entry, topology: &Topology, errors: &mut Errors) -> Option<Match> {
     if MATCH.key(&entry.key).is_none() {
         unknown_key(MATCH.title, MATCH.names().collect(), entry, errors);
         return None;
@@ -378,6 +398,9 @@ fn one_match(entry: &Entry, errors: &mut Errors) -> Option<Match> {
         "libvirt" => Match::Libvirt(Pattern::new(text)),
         "unit" => Match::Unit(unit(text, entry, errors)?),
         "cgroup" => Match::Cgroup(cgroup(text, entry, errors)?),
+        "interrupts" => {
+            Match::Interrupts(check_device(text, entry, topology, errors).then(|| text.to_owned())?)
+        }
         "exec" => Match::Exec(exec(text, entry, errors)?),
         "metadata" => Match::Metadata(text.to_owned()),
         _ => Match::Uuid(uuid(text, entry, errors)?),

@@ -71,6 +71,13 @@ pub(super) fn check_published(root: Section<'_>, slots: &[Slot], errors: &mut Er
     }
 }
 
+fn slot_of(place: &ThreadPlace) -> Option<&str> {
+    match place {
+        ThreadPlace::Slot { name, .. } => Some(name),
+        ThreadPlace::Host | ThreadPlace::Near => None,
+    }
+}
+
 /// Who joins which slot.
 pub(super) fn joins(root: Section<'_>, classes: &[Class]) -> Vec<Join> {
     let mut joins: Vec<Join> = Vec::new();
@@ -85,15 +92,14 @@ pub(super) fn joins(root: Section<'_>, classes: &[Class]) -> Vec<Join> {
         if let Some(slot) = text(table, "near") {
             joins.push(Join { slot: slot.into(), by: Joiner::Class(class.into()) });
         }
-        let of_helpers = classes.iter().filter(|one| one.name == class).flat_map(|one| one.threads.all());
-        let slots: BTreeSet<&str> = of_helpers
-            .filter_map(|helper| match &helper.place {
-                ThreadPlace::Slot { name, .. } => Some(name.as_str()),
-                _ => None,
-            })
-            .collect();
+        let Some(own) = classes.iter().find(|one| one.name == class) else { continue };
+        let of_helpers = own.threads.all().into_iter().filter_map(|helper| slot_of(&helper.place));
+        let slots: BTreeSet<&str> = of_helpers.collect();
         let by = || Joiner::Helpers(class.into());
         joins.extend(slots.into_iter().map(|slot| Join { slot: slot.into(), by: by() }));
+        if let (Some(slot), Some(_)) = (slot_of(&own.interrupts), own.devices().next()) {
+            joins.push(Join { slot: slot.into(), by: Joiner::Interrupts(class.into()) });
+        }
     }
     joins
 }
