@@ -79,6 +79,21 @@ pub fn fixed_point(
     None
 }
 
+/// The greatest time of at most `most` for which `holds`, which then holds for all below; `None` if that is
+/// zero.
+pub(crate) fn greatest_time(most: Duration, holds: impl Fn(Duration) -> bool) -> Option<Duration> {
+    let (mut low, mut high) = (0, most.as_ns());
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if holds(Duration::from_ns(middle)) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    (low > 0).then(|| Duration::from_ns(low))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

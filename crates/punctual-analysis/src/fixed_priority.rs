@@ -7,7 +7,7 @@
 
 use punctual_sched::Duration;
 
-use crate::demand::{Demand, fixed_point, requested};
+use crate::demand::{Demand, fixed_point, greatest_time, requested};
 use crate::overhead::Decisions;
 use crate::supply::Supply;
 
@@ -152,6 +152,25 @@ impl Server {
     /// beyond the period: then the budget is not guaranteed.
     pub fn time_for_budget(&self) -> Option<Duration> {
         fixed_point(self.budget, self.period, |w| self.budget + self.taken_by_others(w))
+    }
+
+    /// The same server with the greatest budget that more urgent servers leave it in every period in which it
+    /// always has work; `None` if that is nothing.
+    ///
+    /// What it has is at least its part up to that: it waits only for others until it has executed for so
+    /// long. Where it begins to have work e after a replenishment, at most e of its budget is gone. Let
+    /// L = period - e be the rest of the period and b the part. Where L is at most period - b, that is the
+    /// wait of a server with the budget b that has just used it up. Otherwise the server executes for at
+    /// least L - (period - b) of L, unless its budget ends before or all work is done: others take at most
+    /// period - b, and at least b - e = L - (period - b) of the budget is there.
+    pub(crate) fn reduced(&self) -> Option<Server> {
+        let with = |budget: Duration| Server {
+            budget,
+            gap: if self.gap == self.period { self.gap } else { self.period - budget },
+            ..self.clone()
+        };
+        let is_left = |budget: Duration| with(budget).time_for_budget().is_some();
+        greatest_time(self.budget, is_left).map(with)
     }
 
     /// The most that more urgent servers, and a switch under way, take of the time `window` after a

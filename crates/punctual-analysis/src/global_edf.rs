@@ -9,7 +9,7 @@
 use punctual_sched::Duration;
 use punctual_sched::utilization::Utilization;
 
-use crate::demand::{Demand, NANOSECOND, fixed_point};
+use crate::demand::{Demand, NANOSECOND, fixed_point, greatest_time};
 use crate::overhead::Decisions;
 
 /// Rounds of slack improvement; more bring next to nothing.
@@ -156,8 +156,34 @@ pub fn time_for_budget(
     processors: usize,
     costs: &Decisions,
 ) -> Option<Duration> {
-    let DeferrableServer { budget, period } = servers[of];
-    fixed_point(budget, period, |w| budget + taken_by_others(servers, of, processors, costs, w))
+    time_for_part(servers, of, servers[of].budget, processors, costs)
+}
+
+/// The same for this part of the budget.
+fn time_for_part(
+    servers: &[DeferrableServer],
+    of: usize,
+    part: Duration,
+    processors: usize,
+    costs: &Decisions,
+) -> Option<Duration> {
+    fixed_point(part, servers[of].period, |w| part + taken_by_others(servers, of, processors, costs, w))
+}
+
+/// The greatest part of its budget that the server at `of` surely gets in a period in which it always has
+/// work, and the time until it has it; `None` if that is nothing. What [`Server::reduced`] says holds here,
+/// too.
+///
+/// [`Server::reduced`]: crate::fixed_priority::Server::reduced
+pub(crate) fn sure_part(
+    servers: &[DeferrableServer],
+    of: usize,
+    processors: usize,
+    costs: &Decisions,
+) -> Option<(Duration, Duration)> {
+    let time = |part| time_for_part(servers, of, part, processors, costs);
+    let part = greatest_time(servers[of].budget, |part| time(part).is_some())?;
+    Some((part, time(part)?))
 }
 
 /// The most that other servers and decisions take of the time `window` after the start of a period of
@@ -197,6 +223,19 @@ mod tests {
             let work = work.iter().copied().map(ns).collect();
             prop_assert_eq!(waiting(work, processors), ns(least));
         }
+    }
+
+    /// In a period of 20 the other one may run 9, and 5 of a budget that it has saved up. That leaves 6 of
+    /// 11.
+    #[test]
+    fn a_server_surely_has_what_the_saved_budgets_of_others_leave() {
+        let [own, other] = [(11, 20), (9, 15)]
+            .map(|(budget, period)| DeferrableServer { budget: ns(budget), period: ns(period) });
+        let sure = |processors| sure_part(&[own, other], 0, processors, &Decisions::default());
+        assert_eq!(sure(1), Some((ns(6), ns(20))));
+        assert_eq!(sure(2), Some((ns(11), ns(11))));
+        let all = DeferrableServer { budget: ns(15), period: ns(15) };
+        assert_eq!(sure_part(&[own, all], 0, 1, &Decisions::default()), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use punctual_analysis::{Answer, Answers, Test, answers};
 use punctual_model::Host;
 use punctual_model::host::Parent;
+use punctual_model::index::VcpuIx;
 use punctual_model::results::Results;
 use punctual_sched::UnitParams;
 use punctual_sim::simulate;
@@ -196,6 +197,34 @@ fn no_bound_of_tasks_over_several_vcpus_is_exceeded() {
     }
     println!("several vCPUs: of {all} tasks guaranteed {guaranteed:?}; closest {closest} thousandths");
     assert!(hosts < 100 || ["rtds", "deferrable", "fixed-priority"].iter().all(|name| guaranteed[name] > 0));
+}
+
+/// Budgets that others may take a part of: light guests beside heavy ones, with more promised than there is.
+/// `PUNCTUAL_SOUNDNESS_PARTS` sets the number of hosts.
+#[test]
+fn no_bound_of_tasks_that_live_on_a_part_of_a_budget_is_exceeded() {
+    let hosts = number("PUNCTUAL_SOUNDNESS_PARTS", 150);
+    let seed = number("PUNCTUAL_SOUNDNESS_SEED", 1);
+    let (mut guaranteed, mut closest) = (BTreeMap::<&str, u64>::new(), 0);
+    for case in 0..hosts {
+        let mut random = Random::new(seed.wrapping_mul(1 << 49) + case);
+        let host = random_overbooked(&mut random);
+        let answers = answers(&host);
+        refutations_hold(&host, &answers);
+        let is_short = |task: &usize| {
+            let Parent::Domain(domain) = host.tasks[*task].parent else { return false };
+            let vcpu = VcpuIx(host.domains[domain.0].vcpus.start);
+            answers.vcpus.get(&vcpu).is_some_and(|of| !of.answer.is_guaranteed())
+        };
+        let certain = answers.tasks.iter().filter(|(_, of)| of.answer.is_guaranteed());
+        let certain = certain.filter(|(task, _)| is_short(&task.0)).count() as u64;
+        *guaranteed.entry(host.pools[0].policy.info.name).or_default() += certain;
+        if certain > 0 {
+            closest = closest.max((0..4).map(|_| attack(&mut random, &host)).max().unwrap_or(0));
+        }
+    }
+    println!("parts of budgets: guaranteed {guaranteed:?}; closest {closest} thousandths");
+    assert!(hosts < 100 || guaranteed.len() == 5 && guaranteed.values().all(|count| *count > 0));
 }
 
 /// Synchronous, random and budget-exhausting releases, and from the worst of them a search for worse ones.

@@ -175,6 +175,36 @@ pub fn random_several(random: &mut Random) -> Host {
     host
 }
 
+/// A host with one pool whose budgets are more than can be guaranteed; in half of its guests the tasks ask
+/// for little of the budget.
+pub fn random_overbooked(random: &mut Random) -> Host {
+    let name = random.of(&["rtds", "sedf", "deferrable", "periodic", "polling"]);
+    let processors = if ["rtds", "sedf"].contains(&name) { random.of(&[1, 1, 2]) } else { 1 };
+    let mut host = pooled(processors, ms(400), policy(name));
+    host.seed = random.number();
+    if random.one_in(4) {
+        host.overheads.decision = ns(random.within(0, 3_000));
+        host.overheads.context_switch = ns(random.within(0, 8_000));
+    }
+    let domains = random.within(2, 4);
+    for d in 0..domains {
+        let period = random.of(&[20, 25, 30, 40, 50, 60, 80, 100, 120]) * UNIT;
+        let share = random.within(800, 1_300) * processors as u64 / domains;
+        let budget = (period * share / 1000).clamp(50_000, period);
+        let mut params = server(ns(budget), ns(period), d as u32 + 1);
+        params.extratime = random.of(&[None, Some(true), Some(false)]);
+        let guest = random.of(&["fixed-priority", "edf"]);
+        let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, vec![params.clone()]);
+        if random.one_in(2) {
+            random_tasks(random, &mut host, vm, &params, share / 4, 1);
+        } else {
+            hog(&mut host, vm, 9);
+            random_tasks(random, &mut host, vm, &params, share, 1);
+        }
+    }
+    host
+}
+
 /// From an eighth of a share to all of it.
 fn random_share(share: u64) -> (u64, u64) {
     (share / 8 + 1, share)

@@ -48,6 +48,7 @@ pub(super) fn servers(
             unit: *unit,
             period: own.period,
             time: servers.time(i),
+            less: servers.less(i),
             cap: (!info.extratime(inputs.params(*unit))).then_some(cap),
             test: Test::Policy(info.name),
         };
@@ -92,8 +93,23 @@ impl Servers {
         let time = global_edf::time_for_budget(&self.all, i, self.processors, &self.costs);
         let taken = || global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, period);
         let time = time.ok_or_else(|| Reason::OtherVcpus { taken: taken().min(period), period, budget })?;
-        let delay = (period - budget) + (time - usable);
-        Ok((time, Supply { delay, budget: usable, period }))
+        Ok((time, self.supply(i, budget, time).ok_or(Reason::BestEffort)?))
+    }
+
+    /// What a server supplies that has `part` of its budget within `time`.
+    fn supply(&self, i: usize, part: Duration, time: Duration) -> Option<Supply> {
+        let period = self.all[i].period;
+        let usable = part.checked_sub(self.costs.within(period)).filter(|usable| !usable.is_zero())?;
+        Some(Supply { delay: (period - part) + (time - usable), budget: usable, period })
+    }
+
+    /// What the server at `i` supplies for sure although others may take some of its budget.
+    fn less(&self, i: usize) -> Option<Supply> {
+        if !matches!(self.time(i), Err(Reason::OtherVcpus { .. })) {
+            return None;
+        }
+        let (part, time) = global_edf::sure_part(&self.all, i, self.processors, &self.costs)?;
+        self.supply(i, part, time)
     }
 
     /// What the server at `i` gives to a guest of several vCPUs, if it is a vCPU of one.
@@ -105,7 +121,7 @@ impl Servers {
         if inputs.domain_of(vcpu).vcpus.len() < 2 {
             return None;
         }
-        let (_, supply) = self.time(i).ok()?;
+        let supply = self.time(i).map(|(_, supply)| supply).ok().or_else(|| self.less(i))?;
         let period = self.all[i].period;
         let taken = global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, period);
         let still = taken.max(period - supply.budget).min(period);

@@ -208,13 +208,16 @@ fn supply_to_several(
     if kind != ServerKind::Deferrable || inputs.domain_of(vcpu).vcpus.len() < 2 {
         return None;
     }
-    placed.time.filter(|_| placed.obstacle.is_none())?;
-    let period = placed.reserved.period;
+    if placed.obstacle.is_some() {
+        return None;
+    }
+    let server = if placed.time.is_some() { placed.server.clone() } else { placed.server.reduced()? };
+    let period = server.period;
     let decisions = all.within(period);
     let usable = placed.reserved.budget.checked_sub(decisions).filter(|usable| !usable.is_zero())?;
-    let taken = requested(&placed.server.more_urgent, period) + decisions;
+    let taken = requested(&server.more_urgent, period) + decisions;
     let still = taken.max(period - usable).min(period);
-    Some((vcpu, VcpuSupply { supply: placed.server.supply()?, still, period }))
+    Some((vcpu, VcpuSupply { supply: server.supply()?, still, period }))
 }
 
 fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Option<UnitIx>) -> Findings {
@@ -250,6 +253,13 @@ fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Optio
     if !is_wanted {
         return found;
     }
+    let less = match (&content, time) {
+        (Ok(content), Err(Reason::MoreUrgentVcpus { .. })) if kind != ServerKind::Sporadic => {
+            let reduced = server.reduced().filter(|of| of.taken_by_decisions() < of.budget);
+            reduced.map(|reduced| guest::inside(inputs, content, &Supplier::Server(reduced), None))
+        }
+        _ => None,
+    };
     let supplier = time.map(|time| match kind {
         ServerKind::Sporadic => Supplier::Supply(sporadic_supply(own, time)),
         _ => Supplier::Server(server),
@@ -265,7 +275,7 @@ fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Optio
         (Ok(content), Ok(supplier)) => guest::inside(inputs, &content, &supplier, Some(cap)),
         (Ok(content), Err(reason)) => guest::unsupplied(inputs, &content, cap, reason, Test::Servers),
     });
-    found.improved_by(light)
+    found.improved_by(less.unwrap_or_default()).improved_by(light)
 }
 
 /// What a sporadic server supplies that gets its budget within `time` of having it.

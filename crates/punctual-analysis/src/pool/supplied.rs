@@ -15,6 +15,8 @@ pub(super) struct Budget {
     pub(super) period: Duration,
     /// From the start of a period to the end of the budget; and what the unit then supplies.
     pub(super) time: Result<(Duration, Supply), Reason>,
+    /// What the unit supplies for sure where its whole budget is not.
+    pub(super) less: Option<Supply>,
     /// What the unit gets at most, if that has a limit.
     pub(super) cap: Option<Cap>,
     pub(super) test: Test,
@@ -22,7 +24,7 @@ pub(super) struct Budget {
 
 /// Answers for a unit and what is inside it; `wanted`: the only unit whose tasks need answers.
 pub(super) fn unit(inputs: Inputs<'_>, budget: Budget, wanted: Option<UnitIx>) -> Findings {
-    let Budget { unit, period, time, cap, test } = budget;
+    let Budget { unit, period, time, less, cap, test } = budget;
     let mut found = Findings::default();
     found.budgets.insert(unit, BudgetAnswer::new(period, time.map(|(time, _)| time)));
     if wanted.is_some_and(|wanted| wanted != unit) {
@@ -32,12 +34,18 @@ pub(super) fn unit(inputs: Inputs<'_>, budget: Budget, wanted: Option<UnitIx>) -
     if let Ok(supply) = supply {
         found = found.and(service(inputs, unit, supply));
     }
-    found.and(match (guest::content(inputs, unit), supply, cap) {
+    let content = guest::content(inputs, unit);
+    let in_less = match (&content, less) {
+        (Ok(content), Some(less)) => guest::inside(inputs, content, &Supplier::Supply(less), None),
+        _ => Findings::default(),
+    };
+    let found = found.and(match (content, supply, cap) {
         (Err(reason), ..) => Findings::unknown_below(inputs, [unit], reason, test),
         (Ok(content), Ok(supply), cap) => guest::inside(inputs, &content, &Supplier::Supply(supply), cap),
         (Ok(content), Err(reason), Some(cap)) => guest::unsupplied(inputs, &content, cap, reason, test),
         (Ok(_), Err(reason), None) => Findings::unknown_below(inputs, [unit], reason, test),
-    })
+    });
+    found.improved_by(in_less)
 }
 
 /// How a vCPU's kernel, if it has one, gets its time.
