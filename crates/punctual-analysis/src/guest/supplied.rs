@@ -164,11 +164,17 @@ fn edf_inside(inputs: Inputs<'_>, tasks: &[TaskIx], supply: &Supply) -> Findings
         Ok(sections) => sections,
         Err(reason) => return Findings::all_unknown(inputs, with, reason, test),
     };
-    let reason = match edf::bounds(&demands, &sections, supply) {
+    let reason = match edf::bounds_of_each(&demands, &sections, supply) {
         Ok(bounds) => {
             let mut found = Findings::default();
             for ((task, bound), demand) in with.into_iter().zip(bounds).zip(&demands) {
-                found.bounded(inputs, task, bound, dominant_in(supply, demand.cost, bound), test);
+                match bound {
+                    Ok(bound) => {
+                        let dominant = dominant_in(supply, demand.cost, bound);
+                        found.bounded(inputs, task, bound, dominant, test);
+                    }
+                    Err(at) => found.unknown(inputs, task, Reason::SupplyOverload(at), test),
+                }
             }
             return found;
         }
