@@ -140,10 +140,7 @@ impl Pattern {
     /// The host with these releases, each job with its greatest cost.
     pub fn apply(&self, host: &Host) -> Host {
         let mut host = host.clone();
-        let mut firsts = vec![Duration::ZERO; host.tasks.len()];
-        if let Pattern::Released(all) = self {
-            all.iter().for_each(|first| firsts[first.task.0] = first.at);
-        }
+        let firsts = self.first_releases(host.tasks.len());
         for (task, offset) in host.tasks.iter_mut().zip(firsts) {
             task.work = match task.work {
                 Work::Jobs { arrival, cost, deadline } => Work::Jobs {
@@ -156,6 +153,15 @@ impl Pattern {
             };
         }
         host
+    }
+
+    /// When each of so many tasks releases its first job.
+    pub fn first_releases(&self, tasks: usize) -> Vec<Duration> {
+        let mut firsts = vec![Duration::ZERO; tasks];
+        if let Pattern::Released(all) = self {
+            all.iter().for_each(|first| firsts[first.task.0] = first.at);
+        }
+        firsts
     }
 
     /// When the last task releases its first job.
@@ -201,6 +207,8 @@ pub enum Test {
     DavisBurns,
     /// Response times in a deferrable server whose tasks cannot use up its budget.
     LightLoad,
+    /// The same of all servers of a processor that are taken for light, in any order.
+    LightProcessor,
     FixedPriorityInSupply,
     EdfInSupply,
     ResponseTimes,
@@ -228,6 +236,7 @@ impl fmt::Display for Test {
             Test::BestEffort => "best effort",
             Test::DavisBurns => "Davis & Burns",
             Test::LightLoad => "budget never used up",
+            Test::LightProcessor => "budgets of a processor never used up",
             Test::FixedPriorityInSupply => "fixed priority in supply",
             Test::EdfInSupply => "EDF in supply",
             Test::ResponseTimes => "response times",

@@ -120,6 +120,17 @@ impl Findings {
         self
     }
 
+    /// These, with the guarantees of `other` tests for tasks about which nothing is known.
+    pub(crate) fn completed_by(mut self, other: Findings) -> Self {
+        for (task, answer) in other.tasks.into_iter().filter(|(_, of)| of.answer.is_guaranteed()) {
+            let known = self.tasks.get(&task).map(|known| &known.answer);
+            if matches!(known, None | Some(Answer::Unknown(_))) {
+                self.tasks.insert(task, answer);
+            }
+        }
+        self
+    }
+
     fn add(&mut self, task: TaskIx, answer: TaskAnswer) {
         if let Entry::Vacant(entry) = self.tasks.entry(task) {
             entry.insert(answer);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use punctual_analysis::{Answer, Answers, Test, answers};
 use punctual_model::Host;
-use punctual_model::host::Parent;
+use punctual_model::host::{Parent, Work};
 use punctual_model::index::VcpuIx;
 use punctual_model::results::Results;
 use punctual_sched::UnitParams;
@@ -225,6 +225,37 @@ fn no_bound_of_tasks_that_live_on_a_part_of_a_budget_is_exceeded() {
     }
     println!("parts of budgets: guaranteed {guaranteed:?}; closest {closest} thousandths");
     assert!(hosts < 100 || guaranteed.len() == 5 && guaranteed.values().all(|count| *count > 0));
+}
+
+/// Guests that ask for little, whatever the order among them. `PUNCTUAL_SOUNDNESS_LIGHT` sets the number of
+/// hosts.
+#[test]
+fn no_bound_of_tasks_that_cannot_use_up_a_budget_is_exceeded() {
+    let hosts = number("PUNCTUAL_SOUNDNESS_LIGHT", 150);
+    let seed = number("PUNCTUAL_SOUNDNESS_SEED", 1);
+    let (mut guaranteed, mut closest) = (BTreeMap::<&str, u64>::new(), 0);
+    for case in 0..hosts {
+        let mut random = Random::new(seed.wrapping_mul(1 << 50) + case);
+        let draw = random.of::<fn(&mut Random) -> Host>(&[random_overbooked, random_host, random_several]);
+        let mut host = draw(&mut random);
+        host.overheads = Default::default();
+        let divisor = random.within(2, 20);
+        for task in &mut host.tasks {
+            if let Work::Jobs { cost, .. } = &mut task.work {
+                (cost.min, cost.max) = (cost.min / divisor, cost.max / divisor);
+            }
+        }
+        let answers = answers(&host);
+        refutations_hold(&host, &answers);
+        let here = answers.tasks.values().filter(|of| of.test == Test::LightProcessor);
+        let certain = here.filter(|of| of.answer.is_guaranteed()).count() as u64;
+        *guaranteed.entry(host.pools[0].policy.info.name).or_default() += certain;
+        if certain > 0 {
+            closest = closest.max((0..4).map(|_| attack(&mut random, &host)).max().unwrap_or(0));
+        }
+    }
+    println!("never used up: guaranteed {guaranteed:?}; closest {closest} thousandths");
+    assert!(hosts < 100 || ["rtds", "sedf", "deferrable"].iter().all(|name| guaranteed[name] > 0));
 }
 
 /// Synchronous, random and budget-exhausting releases, and from the worst of them a search for worse ones.

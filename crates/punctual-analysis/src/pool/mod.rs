@@ -1,5 +1,6 @@
 //! Pools: which test applies to a pool's policy, and what each of its units gets.
 
+mod any_order;
 mod bandwidth;
 mod decisions;
 mod edf_servers;
@@ -38,7 +39,9 @@ fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {
             let here = domains.filter(|of| inputs.host.domains[of.0].parent == Parent::Pool(pool));
             let several = here.map(|domain| guest::several(inputs, domain, &found));
             // A task has the first answer, and those for single vCPUs have none for tasks that move.
-            several.fold(Findings::default(), Findings::and).and(found)
+            let found = several.fold(Findings::default(), Findings::and).and(found);
+            let light = groups.iter().map(|group| any_order::light(inputs, pool, group));
+            light.fold(found, Findings::completed_by)
         }
         Err(reason) => {
             let test = Test::Policy(inputs.pool(pool).policy.info.name);
