@@ -2,9 +2,10 @@
 //!
 //! [`punctual_analysis`] guarantees, refutes, or says "unknown" and why. Every unknown answer may hide a
 //! deadline that is missed, so this crate looks for a release pattern that misses it: it simulates the host
-//! under the patterns that hurt most ([`patterns`]) and under random ones. A deadline that is missed in a
-//! simulation of a pattern that the host file permits is refuted, with the pattern as the counter-example. A
-//! search that finds nothing proves nothing: the answer stays "unknown".
+//! under the patterns that hurt most ([`patterns`]), under random ones, and under changes of those that came
+//! nearest to a miss. A deadline that is missed in a simulation of a pattern that the guarantee would cover
+//! is refuted, with the pattern as the counter-example. A search that finds nothing proves nothing: the
+//! answer stays "unknown".
 //!
 //! The same for budgets: all vCPUs are busy from the start, and one that gets less than its budget in one of
 //! its periods is refuted. Where more is asked for than there is, both simulations last until it must show

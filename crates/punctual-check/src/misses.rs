@@ -20,11 +20,20 @@ pub(crate) struct Misses {
     /// By task; those without jobs have none.
     deadlines: Vec<Option<Duration>>,
     pub(crate) first: BTreeMap<TaskIx, Miss>,
+    /// By task: the least time that a job had left when it ended; of those that have missed, zero.
+    pub(crate) least_slack: Vec<Duration>,
+    /// How many jobs ended.
+    pub(crate) jobs: u64,
 }
 
 impl Misses {
     pub(crate) fn of(host: &Host) -> Self {
-        Misses { deadlines: host.tasks.iter().map(|task| task.deadline()).collect(), first: BTreeMap::new() }
+        Misses {
+            deadlines: host.tasks.iter().map(|task| task.deadline()).collect(),
+            first: BTreeMap::new(),
+            least_slack: vec![Duration::MAX; host.tasks.len()],
+            jobs: 0,
+        }
     }
 }
 
@@ -33,13 +42,18 @@ impl Observer for Misses {
 
     fn observe(&mut self, now: Instant, event: Event<'_>) {
         let (task, due) = match event {
-            Event::Finish { task, deadline, .. } => (task, deadline),
+            Event::Finish { task, deadline, .. } => {
+                self.jobs += 1;
+                (task, deadline)
+            }
             Event::Overdue { task, release, .. } => match self.deadlines[task.0] {
                 Some(deadline) => (task, release + deadline),
                 None => return,
             },
             _ => return,
         };
+        let slack = if now < due { due.since(now) } else { Duration::ZERO };
+        self.least_slack[task.0] = slack.min(self.least_slack[task.0]);
         if now > due {
             self.first.entry(task).or_insert(Miss { due, late_min: now.since(due) });
         }

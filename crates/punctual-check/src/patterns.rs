@@ -2,9 +2,10 @@
 
 use punctual_analysis::{FirstRelease, Pattern};
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::host::{Arrival, Parent, Task, Work};
 use punctual_model::index::TaskIx;
 use punctual_sched::Duration;
+use punctual_sched::registry::{SchedulabilityTest, ServerKind};
 
 /// How many random patterns are tried.
 const RANDOM: usize = 12;
@@ -17,7 +18,7 @@ const COINCIDENCE_MAX: Duration = Duration::from_ms(500);
 
 /// A budget in every period.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Budget {
+pub(crate) struct Budget {
     budget: Duration,
     period: Duration,
 }
@@ -26,16 +27,76 @@ struct Budget {
 /// together as it may, and every job takes its greatest cost; they differ in the first releases.
 pub fn patterns(host: &Host) -> Vec<Pattern> {
     let mut found = vec![Pattern::Synchronous];
-    let budgets: Vec<Option<Budget>> = host.tasks.iter().map(|task| budget_of(host, task.parent)).collect();
-    let mut add = |first: Vec<Duration>| {
-        let first = first.into_iter().enumerate();
-        let first = first.map(|(task, at)| FirstRelease::new(host, TaskIx(task), at));
-        found.push(Pattern::Released(first.collect()));
-    };
+    let budgets = budgets(host);
+    let mut add = |first: Vec<Duration>| found.push(released(host, &first));
+    let own: Vec<Duration> = host.tasks.iter().map(|task| first_release(&task.work)).collect();
+    if own.iter().any(|at| !at.is_zero()) {
+        add(own);
+    }
     saved_budgets(&budgets).into_iter().for_each(&mut add);
     let mut random = Draws { number: 0 };
     (0..RANDOM).for_each(|_| add(at_random(host, &budgets, &mut random)));
     found
+}
+
+/// The pattern with these first releases, by task; those of tasks that are bound to the replenishments of
+/// their server at the last one before.
+pub(crate) fn released(host: &Host, first: &[Duration]) -> Pattern {
+    let at = |task: usize, at: Duration| match bound_to(host, task) {
+        Some(period) => at - at % period,
+        None => at,
+    };
+    let first = first.iter().enumerate();
+    let first = first.map(|(task, first)| FirstRelease::new(host, TaskIx(task), at(task, *first)));
+    Pattern::Released(first.collect())
+}
+
+/// The period of the server to whose replenishments a task is bound: there alone a guarantee depends on the
+/// offset in the file.
+fn bound_to(host: &Host, task: usize) -> Option<Duration> {
+    let Task { parent, work, params, .. } = &host.tasks[task];
+    let Work::Jobs { arrival: Arrival::Periodic { period, offset }, .. } = work else { return None };
+    let info = host.pools[host.pool_of(*parent).0].policy.info;
+    let SchedulabilityTest::FixedPriorityServers(kind) = info.test else { return None };
+    let server = match parent {
+        Parent::Pool(_) => info.period(params).filter(|period| !period.is_zero())?,
+        Parent::Domain(_) => budget_of(host, *parent)?.period,
+    };
+    let is_bound = period.is_multiple_of(server) && offset.is_multiple_of(server);
+    (is_bound && kind != ServerKind::Sporadic).then_some(server)
+}
+
+/// When the file has the first job released.
+fn first_release(work: &Work) -> Duration {
+    match *work {
+        Work::Jobs {
+            arrival: Arrival::Periodic { offset, .. } | Arrival::Sporadic { offset, .. }, ..
+        } => offset,
+        Work::Hog { start } => start,
+        Work::Served { .. } => Duration::ZERO,
+    }
+}
+
+/// By task: the budget that it runs in.
+pub(crate) fn budgets(host: &Host) -> Vec<Option<Budget>> {
+    host.tasks.iter().map(|task| budget_of(host, task.parent)).collect()
+}
+
+/// Another first release for one of the tasks, whose budgets are these: where the budget has just been used
+/// up, where it is saved until the period's end, together with another task, or anywhere.
+pub(crate) fn move_one(host: &Host, budgets: &[Option<Budget>], random: &mut Draws, first: &mut [Duration]) {
+    let task = random.below(first.len() as u64) as usize;
+    let period = separation(&host.tasks[task].work);
+    first[task] = match (budgets[task], random.below(5)) {
+        (Some(of), 0) => of.period * random.below(3) + of.budget,
+        (Some(of), 1) => of.period * (1 + random.below(3)) - of.budget,
+        (_, 2) => first[random.below(first.len() as u64) as usize],
+        (_, 3) => {
+            let near = (period.as_ns() / 16).max(1);
+            Duration::from_ns((first[task].as_ns() + random.below(2 * near)).saturating_sub(near))
+        }
+        _ => Duration::from_ns(random.below(2 * period.as_ns() + 1)),
+    };
 }
 
 /// The budget that a parent's unit has, if it is one vCPU with a budget or a part of one.
@@ -83,8 +144,8 @@ fn common(a: Duration, b: Duration) -> Option<Duration> {
 }
 
 /// Random numbers, the same for every host.
-struct Draws {
-    number: u64,
+pub(crate) struct Draws {
+    pub(crate) number: u64,
 }
 
 impl Draws {
@@ -98,8 +159,7 @@ impl Draws {
 /// First releases within two periods of the tasks, some of them where the budget of their server has just
 /// been used up.
 fn at_random(host: &Host, budgets: &[Option<Budget>], random: &mut Draws) -> Vec<Duration> {
-    let at = |(task, budget): (&punctual_model::host::Task, &Option<Budget>)| match (budget, random.below(3))
-    {
+    let at = |(task, budget): (&Task, &Option<Budget>)| match (budget, random.below(3)) {
         (Some(of), 0) => of.period * random.below(3) + of.budget,
         (Some(of), 1) => of.period * (1 + random.below(3)) - of.budget,
         _ => Duration::from_ns(random.below(2 * separation(&task.work).as_ns() + 1)),

@@ -1,5 +1,7 @@
 //! Deadlines that a simulation misses.
 
+use std::collections::BTreeMap;
+
 use punctual_analysis::{Answer, Answers, Pattern, Refutation, Test};
 use punctual_model::Host;
 use punctual_model::host::Work;
@@ -9,7 +11,7 @@ use punctual_sim::simulate_observed;
 
 use crate::misses::{Miss, Misses};
 use crate::overload;
-use crate::patterns::{patterns, separation};
+use crate::patterns::{Draws, budgets, move_one, patterns, released, separation};
 
 /// So many of the longest period are simulated after the last first release. With ten, and 48 random patterns
 /// instead of 12, `check examples/five-vms.toml` took 8.6 s of a processor unoptimised instead of 1.05 s.
@@ -18,28 +20,80 @@ const PERIODS: u64 = 4;
 /// No simulation releases more jobs.
 const JOBS_MAX: u64 = 50_000;
 
+/// So many patterns are tried that change one first release of another one.
+const MOVES_MAX: usize = 100;
+
+/// They release no more jobs than this, together. `cargo run --release -p punctual-check --example verdicts
+/// -- 500`, which checks 1,012 hosts, took 13.6 s of a processor with these patterns and 2.7 s without.
+const MOVED_JOBS_MAX: u64 = 100_000;
+
 /// Refutes those tasks about which nothing is known and that miss a deadline under one of the patterns.
 pub(crate) fn refute(host: &Host, answers: &mut Answers) {
     let is_open = |task: &TaskIx| {
         let has_jobs = matches!(host.tasks[task.0].work, Work::Jobs { .. });
         has_jobs && matches!(answers.tasks[task].answer, Answer::Unknown(_))
     };
-    let mut open: Vec<TaskIx> = answers.tasks.keys().copied().filter(is_open).collect();
+    let open: Vec<TaskIx> = answers.tasks.keys().copied().filter(is_open).collect();
     if open.is_empty() {
         return;
     }
+    let mut search = Search { host, answers, open, nearest: BTreeMap::new(), jobs: 0 };
     for pattern in patterns(host) {
-        let misses = misses_under(host, &pattern);
-        open.retain(|task| {
+        search.attempt(pattern);
+        if search.open.is_empty() {
+            return;
+        }
+    }
+    search.climb();
+}
+
+/// A search for patterns that miss.
+struct Search<'h> {
+    host: &'h Host,
+    answers: &'h mut Answers,
+    open: Vec<TaskIx>,
+    /// By open task: the least time that a job had left, and the pattern in which it was so.
+    nearest: BTreeMap<TaskIx, (Duration, Pattern)>,
+    /// How many jobs ended in all simulations.
+    jobs: u64,
+}
+
+impl Search<'_> {
+    /// Refutes what the pattern refutes, and notes it where it comes nearer to a miss.
+    fn attempt(&mut self, pattern: Pattern) {
+        let misses = misses_under(self.host, &pattern);
+        self.jobs += misses.jobs;
+        self.open.retain(|task| {
             let Some(miss) = misses.first.get(task) else { return true };
-            if let Some(of) = answers.tasks.get_mut(task) {
+            if let Some(of) = self.answers.tasks.get_mut(task) {
                 of.answer = Answer::Refuted(refutation(*task, *miss, pattern.clone()));
                 of.test = Test::Simulation;
             }
             false
         });
-        if open.is_empty() {
-            return;
+        for task in &self.open {
+            let slack = misses.least_slack[task.0];
+            if self.nearest.get(task).is_none_or(|(least, _)| slack <= *least) {
+                self.nearest.insert(*task, (slack, pattern.clone()));
+            }
+        }
+    }
+
+    /// Tries patterns that differ in one first release from the one that came nearest to a miss of a task;
+    /// one task after the other.
+    fn climb(&mut self) {
+        let budgets = budgets(self.host);
+        let mut random = Draws { number: 1 << 32 };
+        let before = self.jobs;
+        for step in 0..MOVES_MAX {
+            if self.open.is_empty() || self.jobs - before > MOVED_JOBS_MAX {
+                return;
+            }
+            let task = self.open[step % self.open.len()];
+            let Some((_, pattern)) = self.nearest.get(&task) else { return };
+            let mut first = pattern.first_releases(self.host.tasks.len());
+            move_one(self.host, &budgets, &mut random, &mut first);
+            self.attempt(released(self.host, &first));
         }
     }
 }

@@ -5,9 +5,10 @@ use punctual_check::{answers, check};
 use punctual_model::Host;
 use punctual_model::host::{Parent, Work};
 use punctual_model::index::{PoolIx, TaskIx, VcpuIx};
+use punctual_model::locks::{CriticalSection, Protocol, Resource};
 use punctual_sched::{Duration, UnitParams};
 use punctual_sim::simulate;
-use punctual_testkit::hosts::{exact, hog, ms, pinned, policy, pooled, server, task, vm};
+use punctual_testkit::hosts::{exact, hog, ms, pinned, policy, pooled, released_at, server, task, vm};
 use punctual_testkit::random::{Random, random_host};
 
 fn is_refuted_by_simulation(host: &Host, task: usize) -> bool {
@@ -62,6 +63,43 @@ fn budgets_of_more_than_the_processors_of_a_pool_are_refuted() {
         let refuted = answers.vcpus.values().filter(|of| matches!(of.answer, Answer::Refuted(_))).count();
         assert!(refuted >= 1, "{kind}: {:?}", answers.vcpus);
     }
+}
+
+/// Tasks of 2.5 ms in servers of 4 ms a period of 10 ms, due after 3 ms. Bound to its replenishments a task
+/// meets a whole budget; 1 ms later it may meet a used one.
+#[test]
+fn a_task_bound_to_the_replenishments_of_its_server_is_not_refuted_at_other_times() {
+    let verdict = |offset| {
+        let mut host = pooled(1, ms(1), exact("deferrable"));
+        let guest = vm(&mut host, server(ms(4), ms(10), 1));
+        let late = released_at(&mut host, guest, 2, Duration::from_us(2_500), ms(20), offset);
+        set_deadline(&mut host, late, ms(3));
+        hog(&mut host, guest, 3);
+        answers(&host).tasks[&TaskIx(late)].answer.clone()
+    };
+    assert!(verdict(ms(10)).is_guaranteed(), "{:?}", verdict(ms(10)));
+    assert!(matches!(verdict(ms(11)), Answer::Refuted(_)), "{:?}", verdict(ms(11)));
+}
+
+/// A task of 1 ms that is due after 5 ms waits for a less urgent one, which holds a resource without a
+/// protocol below one of 8 ms. Released together all three are in time.
+#[test]
+fn the_first_releases_of_the_file_are_tried() {
+    let mut host = pooled(1, ms(1), exact("fixed-priority"));
+    let guest = vm(&mut host, UnitParams::default());
+    let Parent::Domain(domain) = guest else { unreachable!("a VM is a domain") };
+    host.domains[domain.0].resources.push(Resource { name: "bus".into(), protocol: Protocol::None });
+    for (priority, cost, offset) in [(1, 1, 2), (2, 8, 1), (3, 3, 0)] {
+        let at = released_at(&mut host, guest, priority, ms(cost), ms(50), ms(offset));
+        if priority != 2 {
+            let section = CriticalSection { resource: 0, after: Duration::ZERO, length: ms(cost) };
+            host.tasks[at].sections.push(section);
+        }
+    }
+    set_deadline(&mut host, 0, ms(5));
+    let of = &answers(&host).tasks[&TaskIx(0)];
+    let Answer::Refuted(refutation) = &of.answer else { panic!("{of:?}") };
+    assert_eq!(refutation.pattern.first_releases(3), [ms(2), ms(1), ms(0)]);
 }
 
 fn refuted_budgets(host: &Host) -> Vec<(usize, Duration)> {
