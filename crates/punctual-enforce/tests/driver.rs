@@ -120,7 +120,7 @@ impl Kernel {
                 .map(|unit| {
                     let ran = std::mem::take(&mut unit.ran);
                     let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
-                    (unit.number, Observation { ran, has_work: with_work.then_some(works) })
+                    (unit.number, Observation { ran, idled: None, has_work: with_work.then_some(works) })
                 })
                 .collect();
             self.subtract(due, &mut observed);
@@ -270,10 +270,11 @@ fn stolen_time_is_charged_to_no_budget_whether_the_kernel_subtracts_it_or_not() 
 
 #[test]
 fn an_enforcer_that_was_stopped_or_waited_subtracts_nothing() {
-    let ran = Observation { ran: Duration::from_ms(9), has_work: None };
+    let ran = Observation { ran: Duration::from_ms(9), idled: None, has_work: None };
     let late = Duration::from_ms(8);
     let subtracted = |lateness: Lateness| {
-        let mut observed = [(0, ran), (1, Observation { ran: Duration::from_us(500), has_work: None })];
+        let other = Observation { ran: Duration::from_us(500), ..ran };
+        let mut observed = [(0, ran), (1, other)];
         let judgement = subtract_stolen(&mut observed, Duration::from_ms(10), &lateness);
         assert_eq!(observed[0].1.ran + judgement.stolen, ran.ran, "the unit that ran longest is corrected");
         (judgement.stolen, judgement.ran_on)
@@ -550,8 +551,8 @@ fn a_unit_that_woke_and_has_not_run_pays_for_no_tick() {
     let [hog, waiter] = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
     for look in 1..=40 {
         let now = start + Duration::from_ms(10) * look;
-        let ran = Observation { ran: Duration::from_ms(10), has_work: Some(true) };
-        let waited = Observation { ran: Duration::ZERO, has_work: Some(look % 2 == 0) };
+        let ran = Observation { ran: Duration::from_ms(10), idled: None, has_work: Some(true) };
+        let waited = Observation { ran: Duration::ZERO, idled: None, has_work: Some(look % 2 == 0) };
         driver.observe(now, CpuId(0), &[(hog, ran), (waiter, waited)]);
     }
     let exhaustions = [hog, waiter].map(|unit| driver.account(unit).expect("it is there").exhaustions);
@@ -576,6 +577,7 @@ fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
                 unit,
                 Observation {
                     ran: if unit == units[0] { ran } else { Duration::ZERO },
+                    idled: None,
                     has_work: Some(true),
                 },
             )

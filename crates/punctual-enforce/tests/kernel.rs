@@ -3,54 +3,165 @@
 
 use proptest::prelude::*;
 use punctual_enforce::driver::{Driver, Order, Settings};
-use punctual_enforce::enforcer::{Decided, limit};
+use punctual_enforce::enforcer::{Decided, Said};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::host::{Arrival, Host, Work};
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_sched::servers::{EXACT, QUANTUM};
 use punctual_sched::{CpuId, Duration, Instant};
-use punctual_scx::{State, Table, UNITS_MAX, UnitState};
+use punctual_scx::{Asleep, Event, NEVER_NS, State, Table, UNITS_MAX, UnitState};
 
 /// One processor, and units that work off what was released. It does with a table what the scheduler does:
-/// the most urgent unit that has work and is below its limit runs until one of these changes.
+/// the most urgent unit that has work and is below its limit runs until one of these changes, and budgets
+/// come back when the table says.
 #[derive(Default)]
 struct Model {
     now_ns: u64,
     table: Table,
-    used_ns: Vec<u64>,
+    units: Vec<UnitState>,
     backlog_ns: Vec<u64>,
+    /// By unit: a replenishment was due while it had no work, and waits.
+    waits: Vec<bool>,
+    /// What user space has not read yet.
+    events: Vec<Event>,
+    /// Is user space to read at once?
+    wakes: bool,
 }
 
 impl Model {
     fn new(units: usize) -> Model {
-        Model { used_ns: vec![0; units], backlog_ns: vec![0; units], ..Model::default() }
+        let unit = UnitState { next_ns: NEVER_NS, ..UnitState::default() };
+        let (backlog_ns, waits) = (vec![0; units], vec![false; units]);
+        Model { units: vec![unit; units], backlog_ns, waits, ..Model::default() }
     }
 
     fn left_ns(&self, unit: usize) -> u64 {
-        self.table.limits_ns[unit].saturating_sub(self.used_ns[unit])
+        self.units[unit].limit_ns.saturating_sub(self.units[unit].used_ns)
     }
 
-    /// Runs up to `end_ns`, or until a unit has used up its time or its work, which the kernel would report.
+    fn tell(&mut self, unit: usize) {
+        self.write(unit, false);
+    }
+
+    fn write(&mut self, unit: usize, is_exhaustion: bool) {
+        let (at_ns, state) = (self.now_ns, self.units[unit]);
+        self.events.push(Event { at_ns, unit: unit as u32, is_exhaustion, state });
+        self.wakes |= self.table.wakes;
+    }
+
+    /// Takes what user space decided where it knows of the last replenishment.
+    fn decide(&mut self, table: &Table) {
+        self.table = table.clone();
+        for &unit in &table.order {
+            let (decision, unit) = (table.units[unit as usize], unit as usize);
+            if decision.replenished != self.units[unit].replenished {
+                self.tell(unit);
+                self.wakes = true;
+                continue;
+            }
+            self.units[unit].limit_ns = decision.limit_ns;
+            self.waits[unit] &= self.units[unit].next_ns == decision.next_ns;
+            self.units[unit].next_ns = decision.next_ns;
+        }
+    }
+
+    fn release(&mut self, unit: usize, cost_ns: u64) {
+        self.backlog_ns[unit] += cost_ns;
+        if std::mem::replace(&mut self.units[unit].runnable, 1) == 0 {
+            self.tell(unit);
+            if self.waits[unit] {
+                self.replenish(unit);
+            }
+        }
+    }
+
+    /// A budget comes back that is due.
+    fn replenish(&mut self, unit: usize) {
+        let (now_ns, decision) = (self.now_ns, self.table.units[unit]);
+        let state = &mut self.units[unit];
+        let is_asleep = state.runnable == 0;
+        let periods = (now_ns - state.next_ns) / decision.period_ns + 1;
+        match decision.asleep {
+            Asleep::Waits | Asleep::Restarts if is_asleep => {
+                if !std::mem::replace(&mut self.waits[unit], true) {
+                    self.tell(unit);
+                }
+                return;
+            }
+            Asleep::Discarded if is_asleep => {
+                state.limit_ns = state.limit_ns.min(state.used_ns);
+                state.next_ns += periods * decision.period_ns;
+            }
+            Asleep::Restarts if self.waits[unit] => {
+                state.limit_ns = state.limit_ns.min(state.used_ns) + decision.budget_ns;
+                state.next_ns = now_ns + decision.period_ns;
+            }
+            _ => {
+                state.limit_ns = state.limit_ns.min(state.used_ns) + decision.budget_ns;
+                state.next_ns += periods * decision.period_ns;
+            }
+        }
+        state.replenished += 1;
+        self.waits[unit] = false;
+        self.tell(unit);
+    }
+
+    fn is_due(&self, unit: usize) -> bool {
+        self.units[unit].next_ns <= self.now_ns && !self.waits[unit]
+    }
+
+    /// Runs up to `end_ns`, or until a unit has used up its time or its work, or a budget comes back.
     fn run_until(&mut self, end_ns: u64) {
-        let can_run = |unit: &usize| self.backlog_ns[*unit] > 0 && self.left_ns(*unit) > 0;
-        let current = self.table.order.iter().map(|unit| *unit as usize).find(can_run);
-        let Some(unit) = current else {
-            self.now_ns = end_ns;
-            return;
+        let end_ns = (0..self.units.len())
+            .filter(|&unit| !self.waits[unit])
+            .fold(end_ns, |end_ns, unit| end_ns.min(self.units[unit].next_ns.max(self.now_ns)));
+        let mut order: Vec<usize> = self.table.order.iter().map(|unit| *unit as usize).collect();
+        order.retain(|&unit| self.left_ns(unit) > 0);
+        let key = |unit: &usize| {
+            if self.table.by_deadline { self.units[*unit].next_ns } else { self.table.units[*unit].key }
         };
-        let ran = self.backlog_ns[unit].min(self.left_ns(unit)).min(end_ns - self.now_ns);
-        self.used_ns[unit] += ran;
-        self.backlog_ns[unit] -= ran;
-        self.now_ns += ran;
+        order.sort_by_key(key);
+        let has_work = |unit: &usize| self.backlog_ns[*unit] > 0;
+        let first = order.first().copied().filter(|_| self.table.idles_away);
+        match first.or_else(|| order.iter().copied().find(has_work)) {
+            Some(unit) if self.backlog_ns[unit] > 0 => {
+                let ran = self.backlog_ns[unit].min(self.left_ns(unit)).min(end_ns - self.now_ns);
+                self.units[unit].used_ns += ran;
+                self.backlog_ns[unit] -= ran;
+                self.now_ns += ran;
+                if self.left_ns(unit) == 0 && ran > 0 {
+                    self.write(unit, true);
+                }
+                if self.backlog_ns[unit] == 0 {
+                    self.units[unit].runnable = 0;
+                    if self.table.units[unit].asleep == Asleep::Discarded {
+                        self.units[unit].limit_ns = self.units[unit].limit_ns.min(self.units[unit].used_ns);
+                    }
+                    self.tell(unit);
+                }
+            }
+            Some(unit) => {
+                let idled = self.left_ns(unit).min(end_ns - self.now_ns);
+                self.units[unit].used_ns += idled;
+                self.units[unit].idled_ns += idled;
+                self.now_ns += idled;
+                if self.left_ns(unit) == 0 {
+                    self.write(unit, true);
+                }
+            }
+            None => self.now_ns = end_ns,
+        }
+        for unit in 0..self.units.len() {
+            if self.is_due(unit) {
+                self.replenish(unit);
+            }
+        }
     }
 
     fn state(&self) -> State {
         let mut units = [UnitState::default(); UNITS_MAX];
-        for (unit, state) in units.iter_mut().enumerate().take(self.used_ns.len()) {
-            let runnable = u32::from(self.backlog_ns[unit] > 0);
-            *state = UnitState { used_ns: self.used_ns[unit], runnable };
-        }
-        State { units, ejected: None }
+        units[..self.units.len()].copy_from_slice(&self.units);
+        State { units, lost: 0, ejected: None }
     }
 }
 
@@ -65,46 +176,84 @@ fn tasks(host: &Host) -> Vec<(u64, u64)> {
     host.tasks.iter().map(task).collect()
 }
 
-/// By vCPU: processor time and exhaustions, with user space that is told at once.
-fn in_model(host: &Host) -> Vec<(u64, u64)> {
-    let policy = &host.pools[0].policy;
-    let mut options: Options = policy.options.clone();
-    if policy.info.option(QUANTUM.name).is_some() {
-        options.set(QUANTUM.name, OptionValue::Word(EXACT));
+/// User space: the driver, and what it knows of the model.
+struct UserSpace {
+    driver: Driver,
+    decided: Decided,
+}
+
+impl UserSpace {
+    fn new(host: &Host) -> UserSpace {
+        let policy = &host.pools[0].policy;
+        let mut options: Options = policy.options.clone();
+        if policy.info.option(QUANTUM.name).is_some() {
+            options.set(QUANTUM.name, OptionValue::Word(EXACT));
+        }
+        let granularity = Duration::from_ns(1);
+        let settings = Settings { kernel_tells: true, granularity, ..Settings::default() };
+        let mut driver = Driver::new(policy.info, &options, 1, settings).expect("a policy");
+        for vcpu in &host.vcpus {
+            driver.insert(Instant::ZERO, &vcpu.params).expect("a unit");
+        }
+        UserSpace { driver, decided: Decided::default() }
     }
-    let settings = Settings { kernel_tells: true, granularity: Duration::from_ns(1), ..Settings::default() };
-    let mut driver = Driver::new(policy.info, &options, 1, settings).expect("a policy");
+
+    /// As `Pool::look_at_kernel`. Returns when the next look is due.
+    fn look(&mut self, model: &mut Model) -> u64 {
+        let (state, at) = (model.state(), Instant::from_ns(model.now_ns));
+        for events in std::mem::take(&mut model.events).chunk_by(|one, other| one.at_ns == other.at_ns) {
+            let mut observed = Vec::new();
+            events.iter().for_each(|event| self.decided.learn(event));
+            let replayed = if self.decided.replays() { events } else { &[] };
+            // The policy learns of the end of a budget with the next event.
+            for event in replayed.iter().filter(|event| !event.is_exhaustion) {
+                observed.push((event.unit as usize, self.decided.observe(event.unit as usize, &event.state)));
+            }
+            if !observed.is_empty() {
+                self.driver.replay_event(Instant::from_ns(events[0].at_ns), CpuId(0), &observed);
+            }
+        }
+        let units = 0..model.units.len();
+        let observed: Vec<_> =
+            units.clone().map(|unit| (unit, self.decided.observe(unit, &state.units[unit]))).collect();
+        let next = self.driver.observe(self.decided.settled(&state, at), CpuId(0), &observed);
+        let said: Vec<_> = units.map(|unit| Said::of(&self.driver, unit)).collect();
+        model.wakes = false;
+        if let Some(table) = self.decided.table(&state, &said, self.driver.idles_away()) {
+            model.decide(table);
+        }
+        next.as_ns()
+    }
+}
+
+/// By vCPU: processor time and exhaustions. User space is told at once what it asks for, and looks at least
+/// every `interval_ns`. Second, the looks.
+fn in_model(host: &Host, interval_ns: u64) -> (Vec<(u64, u64)>, u64) {
     let (tasks, end_ns) = (tasks(host), host.duration.as_ns());
-    let mut model = Model::new(tasks.len());
-    let mut decided = Decided::default();
-    for vcpu in &host.vcpus {
-        driver.insert(Instant::ZERO, &vcpu.params).expect("a unit");
-    }
+    let (mut model, mut user_space) = (Model::new(tasks.len()), UserSpace::new(host));
     let mut released = vec![0u64; tasks.len()];
+    let (mut look_ns, mut looks) = (0, 0);
     loop {
         for (unit, (period, cost)) in tasks.iter().enumerate() {
             while released[unit] * period <= model.now_ns && model.now_ns < end_ns {
-                model.backlog_ns[unit] += cost;
+                model.release(unit, *cost);
                 released[unit] += 1;
             }
         }
-        let state = model.state();
-        let observed: Vec<_> = (0..tasks.len()).map(|unit| (unit, decided.observe(&state, unit))).collect();
-        let look = driver.observe(Instant::from_ns(model.now_ns), CpuId(0), &observed);
-        let orders =
-            (0..tasks.len()).map(|unit| (unit, driver.order(unit), driver.account(unit).and_then(limit)));
-        if let Some(table) = decided.table(&state, orders) {
-            model.table = table.clone();
+        if model.wakes || model.now_ns >= look_ns || model.now_ns >= end_ns {
+            look_ns = user_space.look(&mut model).min(model.now_ns + interval_ns).max(model.now_ns + 1);
+            looks += 1;
         }
         if model.now_ns >= end_ns {
             break;
         }
         let releases = tasks.iter().zip(&released).map(|((period, _), count)| count * period);
-        let next = releases.chain([look.as_ns(), end_ns]).min().expect("the end is one");
+        let next = releases.chain([look_ns, end_ns]).min().expect("the end is one");
         model.run_until(next.max(model.now_ns + 1).min(end_ns));
     }
-    let counted = |unit: usize| (model.used_ns[unit], driver.account(unit).expect("there").exhaustions);
-    (0..tasks.len()).map(counted).collect()
+    let exhaustions = |unit: usize| user_space.driver.account(unit).expect("there").exhaustions;
+    let counted = |unit: usize| (model.units[unit].used_ns - model.units[unit].idled_ns, exhaustions(unit));
+    ((0..tasks.len()).map(counted).collect(), looks)
 }
 
 fn in_simulator(host: &Host) -> Vec<(u64, u64)> {
@@ -156,9 +305,10 @@ proptest! {
     fn the_kernel_and_the_driver_give_units_what_the_simulator_gives_them(
         policy in prop::sample::select(&POLICIES[..]),
         units in units(),
+        interval_ms in 1u64..100,
     ) {
         let host = host(policy, &units);
-        let (here, there) = (in_model(&host), in_simulator(&host));
+        let (here, there) = (in_model(&host, interval_ms * 1_000_000).0, in_simulator(&host));
         let counts = |of: &[(u64, u64)]| of.iter().map(|(_, exhaustions)| *exhaustions).collect::<Vec<_>>();
         prop_assert_eq!(counts(&here), counts(&there), "{}", policy);
         // Two looks are a nanosecond apart at least.
@@ -168,21 +318,32 @@ proptest! {
 }
 
 #[test]
+fn user_space_looks_only_now_and_then_where_the_policy_says_replenishments_ahead() {
+    let units: [Unit; 3] = [(20, 10, 400, 20), (30, 15, 300, 10), (10, 5, 50, 7)];
+    for policy in POLICIES {
+        let (_, looks) = in_model(&host(policy, &units), 50_000_000);
+        // The first, one every 50 ms, and one when the table was new.
+        let is_rare = looks <= 8;
+        assert_eq!(is_rare, policy != "sporadic", "{policy}: {looks} looks in 200 ms");
+    }
+}
+
+#[test]
 fn a_unit_that_the_kernel_parked_with_a_little_left_gets_the_rest() {
     let mut decided = Decided::default();
-    let mut state = State { units: [UnitState::default(); UNITS_MAX], ejected: None };
-    let ms = Duration::from_ms;
-    let first = decided.table(&state, [(0, Order::Ranked(0), Some(ms(1)))].into_iter()).cloned();
-    assert_eq!(first.expect("it is new").limits_ns[0], 1_000_000);
+    let mut state = State { units: [UnitState::default(); UNITS_MAX], lost: 0, ejected: None };
+    let said = |order, left_ns| [Said { unit: 0, order, left_ns: Some(left_ns), ahead: None }];
+    let ranked = |left_ns| said(Order::Ranked(0), left_ns);
+    let first = decided.table(&state, &ranked(1_000_000), false).cloned();
+    assert_eq!(first.expect("it is new").units[0].limit_ns, 1_000_000);
     // The look read a clock that was 2 us ahead of what the kernel charged.
     state.units[0].used_ns = 500_000;
-    decided.observe(&state, 0);
-    let left = Duration::from_us(502);
-    assert_eq!(decided.table(&state, [(0, Order::Ranked(0), Some(left))].into_iter()), None, "a little");
+    decided.observe(0, &state.units[0]);
+    assert_eq!(decided.table(&state, &ranked(502_000), false), None, "a little");
     state.units[0].used_ns = 1_000_000;
-    decided.observe(&state, 0);
-    let rest = decided.table(&state, [(0, Order::Ranked(0), Some(Duration::from_us(2)))].into_iter());
-    assert_eq!(rest.expect("it would never go on").limits_ns[0], 1_002_000);
-    let parked = decided.table(&state, [(0, Order::Parked, Some(ms(0)))].into_iter());
+    decided.observe(0, &state.units[0]);
+    let rest = decided.table(&state, &ranked(2_000), false);
+    assert_eq!(rest.expect("it would never go on").units[0].limit_ns, 1_002_000);
+    let parked = decided.table(&state, &said(Order::Parked, 0), false);
     assert!(parked.expect("no more").order.is_empty());
 }

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use crate::cpuset::{CpuId, CpuSet};
 use crate::decision::{Run, Slice, UnitId};
 use crate::params::{ParamError, UnitParams};
-use crate::policy::{Account, Policy};
+use crate::policy::{Account, Ahead, Policy};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 use crate::wrap::Wrapper;
@@ -345,5 +345,9 @@ impl Wrapper for Background {
             Some(inner) => inside.account(inner),
             None => Account { may_overrun: true, ..Account::default() },
         }
+    }
+
+    fn ahead(&self, inside: &dyn Policy, unit: UnitId) -> Option<Ahead> {
+        self.units[unit.index()].inside.and_then(|inner| inside.ahead(inner))
     }
 }

@@ -53,7 +53,7 @@ pub use decision::{Decision, Run, Slice, Timer, UnitId};
 pub use driver::Driver;
 pub use driver_state::{DriverState, Running};
 pub use params::{ParamError, UnitParams};
-pub use policy::{Account, Policy};
+pub use policy::{Account, Ahead, Asleep, Policy, Urgency};
 pub use time::{Duration, Instant};
 
 /// Declares the module of each policy and [`POLICIES`], the table of what the policies say about themselves.

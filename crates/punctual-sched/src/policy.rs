@@ -51,6 +51,46 @@ pub struct Account {
     pub replenishments: u64,
 }
 
+/// The next replenishment of a unit, and those after it, where the policy can say them ahead of time:
+/// nothing that the unit or another one runs changes them. So a scheduler that charges units itself can
+/// carry them out without the policy, which learns of them later: by the charge of what each unit ran up to
+/// the replenishment, and the timer at its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ahead {
+    /// When it is due.
+    pub at: Instant,
+    /// From one to the next.
+    pub period: Duration,
+    /// What the unit has after it, whatever it had before.
+    pub budget: Duration,
+    /// The unit's place among those with budget.
+    pub urgency: Urgency,
+    /// What happens to it if the unit has no work by then.
+    pub asleep: Asleep,
+}
+
+/// What a unit is ranked by; the smaller is the more urgent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// This number, which no other unit of the policy has.
+    Fixed(u64),
+    /// Its next replenishment.
+    Deadline,
+}
+
+/// What happens to a replenishment that is due while its unit has no work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asleep {
+    /// It takes place.
+    Replenished,
+    /// It takes place, and the budget is lost at once, as at every other sleep.
+    Discarded,
+    /// It takes place when the unit wakes up; the next is due at the end of the period that goes on then.
+    Waits,
+    /// It takes place when the unit wakes up, and a period begins then.
+    Restarts,
+}
+
 /// A scheduling policy: see the module's contract.
 pub trait Policy: Send {
     /// Adds a unit, asleep, at `now`.
@@ -209,5 +249,11 @@ pub trait Policy: Send {
     fn account(&self, unit: UnitId) -> Account {
         let _ = unit;
         Account::default()
+    }
+
+    /// The unit's replenishments, if they can be said ahead of time. By default they cannot.
+    fn ahead(&self, unit: UnitId) -> Option<Ahead> {
+        let _ = unit;
+        None
     }
 }

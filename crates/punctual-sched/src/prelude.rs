@@ -11,6 +11,6 @@ pub(crate) use crate::info::{
     Placement, PolicyInfo, SchedulabilityTest, WorkConservation, XenScheduler,
 };
 pub(crate) use crate::params::{ParamError, UnitParams, require};
-pub(crate) use crate::policy::{Account, Policy};
+pub(crate) use crate::policy::{Account, Ahead, Asleep, Policy};
 pub(crate) use crate::queue_policy::{Charged, QueuePolicy, QueueRules, Timers};
 pub(crate) use crate::time::{Duration, Instant};

@@ -17,7 +17,7 @@ use crate::cpuset::{CpuId, CpuSet};
 use crate::decision::{Run, Slice, Timer, UnitId};
 use crate::heap::IndexedHeap;
 use crate::params::{ParamError, UnitParams};
-use crate::policy::{Account, Policy};
+use crate::policy::{Account, Ahead, Policy};
 use crate::run_queue::RunQueue;
 use crate::time::{Duration, Instant};
 
@@ -128,6 +128,12 @@ pub(crate) trait QueueRules: Send {
     /// The unit's timer, which was due at `at`, is handled at `now`.
     fn on_timer(&mut self, unit: &mut Self::Unit, at: Instant, now: Instant) {
         let _ = (unit, at, now);
+    }
+
+    /// The unit's replenishments, if they can be said ahead of time.
+    fn ahead(&self, unit: &Self::Unit) -> Option<Ahead> {
+        let _ = unit;
+        None
     }
 
     /// The unit's account.
@@ -350,5 +356,9 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
 
     fn account(&self, unit: UnitId) -> Account {
         R::account(&self.queue[unit])
+    }
+
+    fn ahead(&self, unit: UnitId) -> Option<Ahead> {
+        self.rules.ahead(&self.queue[unit])
     }
 }

@@ -267,6 +267,19 @@ impl QueueRules for Rtds {
         unit.replenish(now);
     }
 
+    /// Without extratime: with it the next level of priority depends on what the unit ran.
+    fn ahead(&self, unit: &RtdsUnit) -> Option<Ahead> {
+        (!unit.now.extratime && !unit.next.extratime && unit.now.period == unit.next.period).then_some(
+            Ahead {
+                at: unit.deadline,
+                period: unit.next.period,
+                budget: unit.next.budget,
+                urgency: crate::policy::Urgency::Deadline,
+                asleep: Asleep::Waits,
+            },
+        )
+    }
+
     fn account(unit: &RtdsUnit) -> Account {
         Account {
             left: Some(unit.left),

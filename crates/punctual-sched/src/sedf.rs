@@ -340,6 +340,18 @@ impl QueueRules for Sedf {
         unit.start_period(at + period * (now.since(at).div_floor(period) + 1));
     }
 
+    /// Without extratime and losses: with them a unit continues without a slice.
+    fn ahead(&self, unit: &SedfUnit) -> Option<Ahead> {
+        let has_slices_alone = !unit.now.extratime && !unit.next.extratime && !self.loses_slices;
+        (has_slices_alone && unit.overrun.is_zero()).then_some(Ahead {
+            at: unit.deadline,
+            period: unit.next.period,
+            budget: unit.next.slice,
+            urgency: crate::policy::Urgency::Deadline,
+            asleep: Asleep::Restarts,
+        })
+    }
+
     fn account(unit: &SedfUnit) -> Account {
         Account {
             left: Some(unit.left),

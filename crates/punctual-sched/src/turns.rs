@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use crate::cpuset::{CpuId, CpuSet};
 use crate::decision::{Run, Slice, UnitId};
 use crate::params::{ParamError, UnitParams};
-use crate::policy::Policy;
+use crate::policy::{Ahead, Policy};
 use crate::time::{Duration, Instant};
 use crate::vec_growth;
 use crate::wrap::Wrapper;
@@ -463,5 +463,11 @@ impl Wrapper for Turns {
                 at -= 1;
             }
         }
+    }
+
+    /// Whose turn it is decides about the ranking of a VM's vCPUs.
+    fn ahead(&self, inside: &dyn Policy, unit: UnitId) -> Option<Ahead> {
+        let is_alone = self.units[unit.index()].next == unit.0;
+        inside.ahead(unit).filter(|_| is_alone)
     }
 }

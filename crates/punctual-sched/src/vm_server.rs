@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use crate::cpuset::{CpuId, CpuSet};
 use crate::decision::{Run, Slice, UnitId};
 use crate::params::{ParamError, UnitParams, require};
-use crate::policy::{Account, Policy};
+use crate::policy::{Account, Ahead, Policy};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 use crate::turns::TURN;
@@ -343,5 +343,11 @@ impl Wrapper for VmServers {
         // What happened to the server is counted once.
         let is_first = self.ring(unit).all(|other| other >= unit);
         if is_first { account } else { Account { exhaustions: 0, replenishments: 0, ..account } }
+    }
+
+    /// Whose turn it is decides about the ranking of those that share a budget.
+    fn ahead(&self, inside: &dyn Policy, unit: UnitId) -> Option<Ahead> {
+        let Member { server, next, .. } = self.members[unit.index()];
+        inside.ahead(server).filter(|_| next == unit)
     }
 }

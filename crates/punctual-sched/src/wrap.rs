@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::cpuset::{CpuId, CpuSet};
 use crate::decision::{Slice, Timer, UnitId};
 use crate::params::{ParamError, UnitParams};
-use crate::policy::{Account, Policy};
+use crate::policy::{Account, Ahead, Policy};
 use crate::time::{Duration, Instant};
 
 /// What stands between a driver and the policy `inside`. Each method is that of [`Policy`]; by default the
@@ -131,6 +131,11 @@ pub trait Wrapper: Send {
     fn account(&self, inside: &dyn Policy, unit: UnitId) -> Account {
         inside.account(unit)
     }
+
+    /// See [`Policy::ahead`].
+    fn ahead(&self, inside: &dyn Policy, unit: UnitId) -> Option<Ahead> {
+        inside.ahead(unit)
+    }
 }
 
 /// A policy in a wrapper.
@@ -207,6 +212,10 @@ impl<W: Wrapper> Policy for Wrapped<W> {
 
     fn account(&self, unit: UnitId) -> Account {
         self.wrapper.account(&*self.inside, unit)
+    }
+
+    fn ahead(&self, unit: UnitId) -> Option<Ahead> {
+        self.wrapper.ahead(&*self.inside, unit)
     }
 }
 
@@ -448,5 +457,9 @@ impl Wrapper for TimeShift {
     fn account(&self, inside: &dyn Policy, unit: UnitId) -> Account {
         let account = inside.account(unit);
         Account { deadline: account.deadline.map(|at| self.outward(at)), ..account }
+    }
+
+    fn ahead(&self, inside: &dyn Policy, unit: UnitId) -> Option<Ahead> {
+        inside.ahead(unit).map(|ahead| Ahead { at: self.outward(ahead.at), ..ahead })
     }
 }

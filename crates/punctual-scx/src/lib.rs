@@ -1,8 +1,9 @@
 //! A scheduler in the kernel (sched_ext) that carries out what policies decide in user space.
 //!
-//! [`Table`] is what user space says: who is how urgent, and up to which charged time each may run. [`State`]
-//! is what the kernel says: what each was charged, and which have work. [`Mechanism`] is the interface of
-//! both, [`Loaded`] the scheduler in the running kernel.
+//! [`Table`] is what user space says: who is how urgent, up to which charged time each may run, and when
+//! budgets come back, where that is known ahead of time. [`State`] and [`Event`] are what the kernel says:
+//! what each was charged, which have work, and when that changed. [`Mechanism`] is the interface of both,
+//! [`Loaded`] the scheduler in the running kernel.
 //!
 //! The loader uses `libbpf-rs` without skeletons: they map variables of the scheduler as plain Rust data,
 //! which both sides would change at the same time. Here system calls copy them, so the crate needs no
@@ -16,7 +17,9 @@ mod loaded;
 #[cfg(not(has_object))]
 mod unloaded;
 
-pub use interface::{Ejected, Mechanism, State, Table, UNITS_MAX, UnitState};
+pub use interface::{
+    Asleep, Decision, Ejected, Event, Mechanism, NEVER_NS, State, Table, UNITS_MAX, UnitState,
+};
 #[cfg(has_object)]
 pub use loaded::{Error, Loaded};
 #[cfg(not(has_object))]

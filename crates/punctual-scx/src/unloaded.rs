@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::interface::{Mechanism, State, Table};
+use crate::interface::{Event, Mechanism, State, Table};
 
 /// Why a scheduler is not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -20,11 +20,6 @@ impl Loaded {
     pub fn load(_processor: usize, _tells_sleep: bool) -> Result<Loaded, Error> {
         Err(Error)
     }
-
-    /// There is none.
-    pub fn drain(&self) {
-        match *self {}
-    }
 }
 
 impl AsFd for Loaded {
@@ -35,6 +30,10 @@ impl AsFd for Loaded {
 
 impl Mechanism for Loaded {
     fn read(&mut self, _now_ns: u64) -> io::Result<State> {
+        match *self {}
+    }
+
+    fn take_events(&mut self, _events: &mut Vec<Event>) {
         match *self {}
     }
 

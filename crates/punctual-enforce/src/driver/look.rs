@@ -17,6 +17,8 @@ pub enum Order {
 pub struct Observation {
     /// Processor time since the unit was last observed.
     pub ran: Duration,
+    /// Budget that idled away since then, where the kernel charges it; `None`: the driver finds out.
+    pub idled: Option<Duration>,
     /// Has it work? `None` when that was not read: then it has if it ran.
     pub has_work: Option<bool>,
 }

@@ -45,6 +45,13 @@ pub use state::{Driver, ReplaceError};
 pub use stolen::{Judgement, Lateness, subtract_stolen};
 
 impl Driver {
+    /// As [`Driver::observe`], for a time that has passed: nobody looked then, and the kernel knew what to
+    /// do.
+    pub fn replay_event(&mut self, at: Instant, cpu: CpuId, observed: &[(usize, Observation)]) {
+        self.observe(at, cpu, observed);
+        self.evidence.looks -= 1;
+    }
+
     /// One look at the units that `cpu` decides about, at `now`. `observed` holds what was read of each, by
     /// number. Orders change; returns when the next look is due at the latest.
     pub fn observe(&mut self, now: Instant, cpu: CpuId, observed: &[(usize, Observation)]) -> Instant {

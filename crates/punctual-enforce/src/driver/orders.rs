@@ -73,7 +73,8 @@ impl Driver {
         // The end of a slice waits for the granularity as that of a budget does: if looks came before the
         // unit could run at all, the slice would never end.
         let slice_end = slice_end.max(now + self.settings.granularity);
-        let mut next = slice_end.min(self.policy.next_timer().at);
+        let is_ahead = self.is_ahead();
+        let mut next = if is_ahead { slice_end } else { slice_end.min(self.policy.next_timer().at) };
         self.policy.ranking(cpu, &mut self.ranking);
         self.park_all(cpu);
         self.lift_picked(cpu);
@@ -102,7 +103,9 @@ impl Driver {
             let looks_idle = unit.looks_idle;
             // Others that draw from the same budget may run beside it.
             let beside = if unit.shares_budget && self.shared_queue { self.cpus as u64 } else { 1 };
-            next = next.min(self.exhaustion_look(now, &account, looks_idle, beside));
+            if !is_ahead {
+                next = next.min(self.exhaustion_look(now, &account, looks_idle, beside));
+            }
             let next_one = self.ranking.get(index + 1).map(|id| self.numbers[id.index()]);
             if self.idles_away && !next_one.is_some_and(|other| self.share_budget(number, other)) {
                 break;
@@ -129,6 +132,12 @@ impl Driver {
             && ranking.any(|(at, id)| {
                 vm(id).is_some_and(|own| self.ranking[..at].iter().any(|other| vm(other) == Some(own)))
             })
+    }
+
+    /// Does the kernel carry out the replenishments of all units, and charge them for what idles away?
+    fn is_ahead(&self) -> bool {
+        let is_ahead = |unit: &Unit| self.policy.ahead(unit.id).is_some();
+        self.settings.kernel_tells && self.units.iter().flatten().all(is_ahead)
     }
 
     /// Parks every unit that `cpu` decides about.

@@ -42,11 +42,14 @@ impl Driver {
         let by_others =
             observed.iter().filter(others).map(|(_, of)| of.ran).fold(Duration::ZERO, |sum, ran| sum + ran);
         self.replay.clear();
-        for &(number, Observation { ran, has_work }) in observed {
+        for &(number, Observation { ran, idled, has_work }) in observed {
             let Some(unit) = self.units.get_mut(number).and_then(Option::as_mut) else { continue };
             unit.looks_idle = if ran.is_zero() { unit.looks_idle.saturating_add(1) } else { 0 };
             let mut charge = ran;
-            if top == Some(number) {
+            if let Some(idled) = idled {
+                charge += idled;
+                unit.counts.idled_away += idled;
+            } else if top == Some(number) {
                 // What neither it nor another one with its budget ran idled away.
                 let idle = now.since(before).saturating_sub(self.stood_still).saturating_sub(by_others);
                 charge = ran.max(idle);

@@ -13,8 +13,9 @@ pub struct Settings {
     pub late_overrun: LateOverrun,
     /// Is the number of a unit that was removed used again?
     pub reuses_numbers: bool,
-    /// Does the kernel itself end budgets, and know which units have work, parked ones too? Then it reports
-    /// both when they happen, and no look comes for them alone.
+    /// Does the kernel itself end budgets, know which units have work, parked ones too, and give budgets
+    /// back where the policy says when ahead of time ([`punctual_sched::Policy::ahead`])? Then it reports
+    /// all that, and no look comes for it alone.
     pub kernel_tells: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{
-    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, UnitId, UnitParams,
+    Account, Ahead, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, UnitId, UnitParams,
 };
 
 use super::look::{Evidence, Order, UnitCounts};
@@ -278,6 +278,21 @@ impl Driver {
         account.exhaustions += unit.counted[0];
         account.replenishments += unit.counted[1];
         Some(account)
+    }
+
+    /// The unit's replenishments, if the policy can say them ahead of time.
+    pub fn ahead(&self, number: usize) -> Option<Ahead> {
+        self.policy.ahead(self.units.get(number)?.as_ref()?.id)
+    }
+
+    /// What the unit ran beyond its budget and still owes.
+    pub fn owed(&self, number: usize) -> Duration {
+        self.units.get(number).and_then(Option::as_ref).map_or(Duration::ZERO, |unit| unit.owed)
+    }
+
+    /// Does only the most urgent unit with budget run, and lose it while it has no work?
+    pub fn idles_away(&self) -> bool {
+        self.idles_away
     }
 
     /// What was counted of the unit so far; all zero when it is gone.

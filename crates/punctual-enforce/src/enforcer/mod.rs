@@ -46,7 +46,7 @@ use shared::Shared;
 
 pub use delivery::Deliveries;
 pub use history::{Entry, History};
-pub use kernel::{Decided, Kernel, limit};
+pub use kernel::{Decided, Kernel, Said};
 pub use observer::{Foreign, Helper, Observations, Observed, Sample, Serving, ServingThread};
 pub use occupants::{Occupant, Occupants};
 pub use pool::Command;

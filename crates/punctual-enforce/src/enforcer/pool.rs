@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use punctual_model::host::PolicyChoice;
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+use punctual_scx::Event;
 
 use super::account::Account;
 use super::history::{Entry, Writer, short};
@@ -319,6 +320,19 @@ impl Pool {
             }
         }
         self.history.hand_over(end, &self.shared.exchange);
+    }
+
+    /// Writes that units have used up their budgets, all at one time.
+    pub(super) fn write_exhaustions(&mut self, cpu: CpuId, at: Instant, events: &[Event]) {
+        self.history.look(cpu.0 as u16, at, at, at);
+        for &Event { unit, .. } in events {
+            let (order, has_budget) = (Order::Parked, false);
+            let Some(Some(written)) = self.written.get_mut(unit as usize) else { continue };
+            if std::mem::replace(written, (order, has_budget)) != (order, has_budget) {
+                self.history.push(Entry::Order { unit, order, has_budget });
+            }
+        }
+        self.history.hand_over(at, &self.shared.exchange);
     }
 
     /// Does this run queue decide about the unit?

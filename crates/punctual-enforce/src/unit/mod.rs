@@ -177,7 +177,7 @@ impl LiveUnit {
         }
         let asks = with_work && self.crowd.is_none();
         let has_work = if asks { self.clock.has_work(ran) } else { None };
-        Ok(Observation { ran, has_work })
+        Ok(Observation { ran, idled: None, has_work })
     }
 
     /// Ends the enforcement of a crowd for as long as it is one: it gets what no other thread wants. Here
@@ -473,7 +473,7 @@ mod tests {
         let mut unit = unit(directory.path(), me(), "1000 0 1");
         assert_eq!(
             unit.observe(LOOK, true).expect("readable"),
-            Observation { ran: Duration::from_us(1), has_work: Some(true) }
+            Observation { ran: Duration::from_us(1), idled: None, has_work: Some(true) }
         );
         for _ in 0..3 {
             fs::write(directory.path().join("schedstat"), "").expect("written");

@@ -22,6 +22,10 @@ impl Rule for EveryPeriod {
         self.without_work
     }
 
+    fn is_periodic(&self) -> bool {
+        true
+    }
+
     fn inserted(&mut self, now: Instant, _unit: usize, budget: &mut Budget) -> Option<Instant> {
         if self.without_work == WithoutWork::Discard {
             // The unit polls for the first time right now: the replenishment k = 0 is an event like all

@@ -55,7 +55,7 @@ use crate::heap::IndexedHeap;
 use crate::homes::Homes;
 use crate::info::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 use crate::params::{ParamError, UnitParams};
-use crate::policy::{Account, Policy};
+use crate::policy::{Account, Ahead, Asleep, Policy, Urgency};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 use crate::utilization::Utilization;
@@ -227,6 +227,11 @@ pub trait Rule: Send {
         budget: &mut Budget,
         next: Option<Instant>,
     ) -> Option<Instant>;
+
+    /// Does each replenishment give the whole budget, a period after the one before, whatever the unit ran?
+    fn is_periodic(&self) -> bool {
+        false
+    }
 
     /// The unit ran for `ran` up to `now`.
     fn ran(&mut self, now: Instant, unit: usize, ran: Duration) {
@@ -710,6 +715,25 @@ impl<R: Rule> Policy for Servers<R> {
             replenishments: unit.replenishments,
             ..Account::default()
         }
+    }
+
+    fn ahead(&self, unit: UnitId) -> Option<Ahead> {
+        if !self.rule.is_periodic() || self.settings.accounting != Accounting::Exact {
+            return None;
+        }
+        let slot = &self.units[unit.index()];
+        let asleep = match self.rule.without_work() {
+            WithoutWork::Keep | WithoutWork::IdleAway => Asleep::Replenished,
+            WithoutWork::Discard => Asleep::Discarded,
+        };
+        Some(Ahead {
+            at: self.replenishments.key(unit.index())?,
+            period: slot.budget.period,
+            budget: slot.budget.budget,
+            // Insertions are counted from zero, and nobody makes so many.
+            urgency: Urgency::Fixed(u64::from(slot.priority) << 32 | slot.order.min(u64::from(u32::MAX))),
+            asleep,
+        })
     }
 }
 
