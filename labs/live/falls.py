@@ -8,7 +8,7 @@ Attaches PROGRAM to a process that works, with `--enforce sched-ext` and these o
   ejections  lets the kernel end the scheduler (SysRq-S): the freezer takes over, and the run goes on until
              it ends, which puts everything back
   stalls     stops the run for longer than the kernel's watchdog waits (30 s), which ends the scheduler; the
-             freezer takes over when the run goes on
+             freezer takes over when the run goes on. Under sporadic, whose budgets the run gives back
 Prints how long each took. Fails if one does not happen, or took longer than docs/live.md says.
 """
 
@@ -38,7 +38,7 @@ HOST = """[machine]
 processors = 2
 [pool.guests]
 processors = [1]
-policy = "deferrable"
+policy = "{}"
 [domain.hog]
 budget = "2ms"
 period = "10ms"
@@ -65,10 +65,10 @@ def leave():
 class Attached:
     """A run that has a process that works."""
 
-    def __init__(self, program, folder, *options):
+    def __init__(self, program, folder, policy, *options):
         self.hog = subprocess.Popen([sys.executable, "-c", HOG], preexec_fn=leave)
         host = folder / "host.toml"
-        host.write_text(HOST.format(self.hog.pid))
+        host.write_text(HOST.format(policy, self.hog.pid))
         self.log = folder / "log"
         with self.log.open("w") as log:
             command = [program, "attach", host, "--enforce", "sched-ext", "--json", *options]
@@ -132,16 +132,16 @@ def taken_over(attached):
 
 def main():
     program, kind, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    act, options = {
-        "kills": (kill, sys.argv[4:]),
-        "ejections": (eject, sys.argv[4:]),
-        "stalls": (stall, ["--silence-ms", "100000", *sys.argv[4:]]),
+    act, policy, options = {
+        "kills": (kill, "deferrable", sys.argv[4:]),
+        "ejections": (eject, "deferrable", sys.argv[4:]),
+        "stalls": (stall, "sporadic", ["--silence-ms", "100000", *sys.argv[4:]]),
     }[kind]
     os.sched_setaffinity(0, {0})
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(times):
-            for what, took in act(Attached(program, pathlib.Path(folder), *options)).items():
+            for what, took in act(Attached(program, pathlib.Path(folder), policy, *options)).items():
                 found.setdefault(what, []).append(took)
     for what, took in found.items():
         took.sort()

@@ -14,6 +14,9 @@
 #             `kernel`, by counted instructions: budgets under each server and wake-ups, in turn with the
 #             freezer, 5 s a run; a unit that is killed; the scheduler's end, 10 times each: the run is
 #             killed, the kernel ends the scheduler. Fails if something is not as docs/live.md says
+#   sched-ext-cost [SECONDS [POLICY...]]  what a release build takes of a processor there, in turn with the
+#             freezer: one unit that spins, four, and one that wakes up every 1.1 ms beside another, 3 s each,
+#             under each server or under these; and what the most urgent unit sees
 #   partition [SECONDS [TIMES [ROUNDS]]]  pools that are isolated cpuset partitions, in the machine of the lab
 #             `kernel`: 24 runs that end at random moments, with everything compared before and after; then
 #             who had the processor of a unit beside fair processes that spin, and the unit's wake-ups,
@@ -116,16 +119,19 @@ standstill() {
     python3 labs/live/standstill.py $folder/results "$scratch/stopped"
 }
 
-# Builds what the machine of the lab `kernel` runs: $punctual with sched-ext, and $observer.
+# build_for_kernel [OPTION...]: builds what the machine of the lab `kernel` runs: $punctual with sched-ext, by
+# Cargo with these options, and $observer.
 build_for_kernel() {
+    local profile=debug
     observer=$PWD/target/lab/observe
     need cc
     mkdir -p target/lab
     cc -O2 -static -Wall -Wextra -o "$observer" labs/live/observe.c
     if [ -z "${PUNCTUAL:-}" ]; then
         need clang
-        cargo build --quiet --locked -p punctual --features sched-ext
-        punctual=$PWD/${CARGO_TARGET_DIR:-target}/debug/punctual
+        [ $# = 0 ] || profile=release
+        cargo build --quiet --locked -p punctual --features sched-ext "$@"
+        punctual=$PWD/${CARGO_TARGET_DIR:-target}/$profile/punctual
     fi
 }
 
@@ -136,12 +142,23 @@ partition() {
         bash labs/live/partition.sh "$punctual" "$observer" "${1:-4}" "${2:-3}" "${3:-24}" "freezer sched-ext"
 }
 
-# One instruction is one nanosecond there, whatever else this machine does.
+# counted COMMAND...: one instruction is one nanosecond there, whatever else this machine does.
+counted() {
+    ACCELERATOR=tcg,thread=single DEVICES="-icount shift=0,sleep=off" TIMEOUT_S=3600 labs/lab kernel run "$@"
+}
+
 sched_ext() {
     local observer
     build_for_kernel
-    ACCELERATOR=tcg,thread=single DEVICES="-icount shift=0,sleep=off" TIMEOUT_S=3600 \
-        labs/lab kernel run bash labs/live/sched-ext.sh "$punctual" "$observer" "${1:-5}" "${2:-10}"
+    counted bash labs/live/sched-ext.sh "$punctual" "$observer" "${1:-5}" "${2:-10}"
+}
+
+sched_ext_cost() {
+    local observer seconds=${1:-3}
+    [ $# = 0 ] || shift
+    [ $# -gt 0 ] || set -- deferrable periodic polling sporadic sedf rtds
+    build_for_kernel --release
+    counted bash labs/live/sched-ext-cost.sh "$punctual" "$observer" "$seconds" "$@"
 }
 
 waits_bpf() {
@@ -167,6 +184,7 @@ case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
     partition) "$@" ;;
     sched-ext) shift && sched_ext "$@" ;;
+    sched-ext-cost) shift && sched_ext_cost "$@" ;;
     waits-bpf) shift && waits_bpf "$@" ;;
     *) usage ;;
 esac
