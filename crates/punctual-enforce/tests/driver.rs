@@ -339,7 +339,7 @@ fn a_grace_ends_when_the_lock_is_released_or_after_a_millisecond_and_comes_every
     let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
     let unit = driver.insert(at(1), &server(2_000, 100_000, 1)).expect("parameters");
     let look = |driver: &mut Driver, now: Instant, ran_us: u64| {
-        let ran = Observation { ran: Duration::from_us(ran_us), has_work: None };
+        let ran = Observation { ran: Duration::from_us(ran_us), idled: None, has_work: None };
         (driver.observe(now, CpuId(0), &[(unit, ran)]), driver.order(unit))
     };
     assert!(matches!(look(&mut driver, at(1), 0).1, Order::Ranked(_)));

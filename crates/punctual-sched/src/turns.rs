@@ -444,8 +444,8 @@ impl Wrapper for Turns {
                 && self.has_siblings(unit)
                 && !out[..at].iter().any(is_ready_sibling)
             {
-                // The VM stands where its most urgent ready vCPU does. Those whose turn comes before, or would
-                // if they woke up, come before it there.
+                // The VM stands where its most urgent ready vCPU does. Those whose turn comes before, or
+                // would if they woke up, come before it there.
                 for behind in at + 1..out.len() {
                     if are_siblings(unit, &out[behind]) && ended(&out[behind]) < ended(&unit) {
                         out[at..=behind].rotate_right(1);
