@@ -402,7 +402,7 @@ fn extra_time_takes_nothing_from_a_budget() {
 }
 
 #[test]
-fn a_vcpu_that_wakes_up_beside_one_of_its_vm_that_spins_runs_at_once() {
+fn a_vcpu_that_wakes_up_beside_one_of_its_vm_that_spins_waits_for_the_end_of_a_turn() {
     let nap = Load::Periodic { period: Duration::from_us(5_300), cost: Duration::from_us(50) };
     let vcpu = |priority| UnitParams { vm: Some(0), ..server(40_000, 100_000, priority) };
     for policy in ["fixed-priority", "edf", "deferrable", "sporadic", "rtds", "cbs"] {
@@ -411,10 +411,9 @@ fn a_vcpu_that_wakes_up_beside_one_of_its_vm_that_spins_runs_at_once() {
             let units = [(Load::Hog, own(1)), (nap, own(2))];
             let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
             kernel.run(Duration::from_ms(30));
-            // At first it waits for the other one's turn.
-            let longest = kernel.units[1].responses[1..].iter().max().expect("it worked");
+            let longest = kernel.units[1].responses.iter().max().expect("it worked");
             let name = format!("{policy}, budget of the VM: {budget_of_vm}");
-            assert!(*longest < Duration::from_us(200), "{name}: {longest}");
+            assert!(*longest < Duration::from_us(1_100), "{name}: {longest}");
         }
     }
 }

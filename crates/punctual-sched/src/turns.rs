@@ -8,7 +8,9 @@
 //! - **Turns.** While another vCPU of its VM is ready and may run on the same processor, a vCPU runs there
 //!   for at most [`TURN`]. Then that vCPU runs whose last turn ended longest ago.
 //! - **A turn** is [`TURN`] of execution. A vCPU that sleeps, or gives way to another VM, keeps the rest of
-//!   its turn. One that runs alone takes turns all the same, so a vCPU that wakes up after them comes first.
+//!   its turn. One that runs alone takes turns all the same, so a vCPU that wakes up after them comes next.
+//! - **A turn is not interrupted** by a vCPU of the same VM that wakes up: guests send interprocessor
+//!   interrupts with locks held, for which the woken vCPU would only spin. Only sleep ends a turn early.
 //! - **The order between VMs is the policy's.** The turns are at the place of the vCPU that the policy picks:
 //!   while it is another one's turn, the processor counts as urgent as the more urgent of the two.
 //! - **Budgets are the policy's.** Each vCPU pays for what it runs itself. One without budget takes no turn,
@@ -53,7 +55,13 @@ struct Unit {
     left: Duration,
     /// Which turn of all was its last to end; 0: none.
     ended: u64,
+    /// Has it begun a turn, and neither ended it nor slept since? Set by `pick`, cleared by `charge` and
+    /// `sleep`.
+    in_turn: bool,
 }
+
+/// Who comes first among the vCPUs of a VM: one in its turn, then that one whose last turn ended longest ago.
+type Turn = (bool, u64);
 
 /// What a processor does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,9 +154,14 @@ impl Turns {
         self.waits(unit) && self.may_run(inside, unit, cpu) && !self.is_called(inside, unit, Some(cpu))
     }
 
+    fn turn(&self, unit: UnitId) -> Turn {
+        let unit = &self.units[unit.index()];
+        (!unit.in_turn, unit.ended)
+    }
+
     /// Its place among the vCPUs of its VM; no two have the same.
-    fn place(&self, unit: UnitId) -> (u64, UnitId) {
-        (self.units[unit.index()].ended, unit)
+    fn place(&self, unit: UnitId) -> (Turn, UnitId) {
+        (self.turn(unit), unit)
     }
 
     /// Of the other vCPUs of the VM that wait for `cpu`, the first behind the place `after`.
@@ -157,7 +170,7 @@ impl Turns {
         inside: &dyn Policy,
         unit: UnitId,
         cpu: CpuId,
-        after: Option<(u64, UnitId)>,
+        after: Option<(Turn, UnitId)>,
     ) -> Option<UnitId> {
         let waiting = self.siblings(unit).filter(|other| self.waits_for(inside, *other, cpu));
         let places = waiting.map(|other| self.place(other));
@@ -174,10 +187,10 @@ impl Turns {
         (picked, mut slice): (UnitId, Slice),
         resched: &mut CpuSet,
     ) -> Slice {
-        let own = self.units[picked.index()].ended;
+        let own = self.turn(picked);
         let (mut runs, mut refused) = (picked, None);
         while let Some(first) = self.first_waiting(inside, picked, cpu, refused)
-            && self.units[first.index()].ended < own
+            && self.turn(first) < own
         {
             if let Some(other) = inside.yield_to(now, cpu, first, resched) {
                 self.note_called(resched);
@@ -278,6 +291,7 @@ impl Wrapper for Turns {
             since: Instant::ZERO,
             left: TURN,
             ended: 0,
+            in_turn: false,
         };
         while self.units.len() <= id.index() {
             let next = new(self.units.len() as u32);
@@ -344,7 +358,8 @@ impl Wrapper for Turns {
         self.note_asked(resched);
         inside.sleep(now, unit, resched);
         self.note_called(resched);
-        self.units[unit.index()].awake = false;
+        let own = &mut self.units[unit.index()];
+        (own.awake, own.in_turn) = (false, false);
     }
 
     fn sleep_before_pick(
@@ -358,7 +373,8 @@ impl Wrapper for Turns {
         self.note_asked(resched);
         inside.sleep_before_pick(now, unit, cpu, resched);
         self.note_called(resched);
-        self.units[unit.index()].awake = false;
+        let own = &mut self.units[unit.index()];
+        (own.awake, own.in_turn) = (false, false);
     }
 
     fn charge(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, unit: UnitId, ran: Duration) {
@@ -371,7 +387,7 @@ impl Wrapper for Turns {
         own.left = own.left.saturating_sub(ran);
         if own.left.is_zero() {
             self.ended += 1;
-            (own.left, own.ended) = (TURN, self.ended);
+            (own.left, own.ended, own.in_turn) = (TURN, self.ended, false);
         }
     }
 
@@ -409,7 +425,8 @@ impl Wrapper for Turns {
         };
         self.processors[cpu.index()].unit = runs;
         if let Some(unit) = runs {
-            self.units[unit.index()].on = Some(cpu);
+            let own = &mut self.units[unit.index()];
+            (own.on, own.in_turn) = (Some(cpu), true);
         }
         if let Some(before) = before.filter(|before| runs != Some(*before)) {
             self.units[before.index()].since = now;
@@ -433,7 +450,7 @@ impl Wrapper for Turns {
 
     fn ranking(&self, inside: &dyn Policy, cpu: CpuId, out: &mut Vec<UnitId>) {
         inside.ranking(cpu, out);
-        let ended = |unit: &UnitId| self.units[unit.index()].ended;
+        let turn = |unit: &UnitId| self.turn(*unit);
         let are_siblings = |one: UnitId, other: &UnitId| self.siblings(one).any(|sibling| sibling == *other);
         let mut at = 0;
         while at < out.len() {
@@ -447,7 +464,7 @@ impl Wrapper for Turns {
                 // The VM stands where its most urgent ready vCPU does. Those whose turn comes before, or
                 // would if they woke up, come before it there.
                 for behind in at + 1..out.len() {
-                    if are_siblings(unit, &out[behind]) && ended(&out[behind]) < ended(&unit) {
+                    if are_siblings(unit, &out[behind]) && turn(&out[behind]) < turn(&unit) {
                         out[at..=behind].rotate_right(1);
                         at += 1;
                     }
@@ -458,7 +475,7 @@ impl Wrapper for Turns {
         // Side by side they stand in the order of their turns, asleep or not.
         for end in 1..out.len() {
             let mut at = end;
-            while at > 0 && are_siblings(out[at], &out[at - 1]) && ended(&out[at]) < ended(&out[at - 1]) {
+            while at > 0 && are_siblings(out[at], &out[at - 1]) && turn(&out[at]) < turn(&out[at - 1]) {
                 out.swap(at, at - 1);
                 at -= 1;
             }

@@ -42,6 +42,9 @@ struct Member {
     left: Duration,
     /// Which turn of all was its last to end; 0: none.
     ended: u64,
+    /// Has it begun a turn, and neither ended it nor slept since? Set by `pick`, cleared by `charge` and
+    /// `tire`.
+    in_turn: bool,
 }
 
 /// A unit of the policy.
@@ -90,8 +93,15 @@ impl VmServers {
     fn first(&self, server: UnitId) -> UnitId {
         let Server { member, awake, .. } = self.servers[server.index()];
         let may = |other: &UnitId| awake == 0 || self.members[other.index()].awake;
-        let place = |other: &UnitId| (self.members[other.index()].ended, *other);
+        let place = |other: &UnitId| self.place(*other);
         self.ring(member).filter(may).min_by_key(place).unwrap_or(member)
+    }
+
+    /// Its place among the members of its server: one in its turn comes first, then that one whose last turn
+    /// ended longest ago.
+    fn place(&self, member: UnitId) -> (bool, u64, UnitId) {
+        let of = &self.members[member.index()];
+        (!of.in_turn, of.ended, member)
     }
 
     /// The member that shares its server with the units of this VM.
@@ -114,6 +124,7 @@ impl VmServers {
     /// member has the processor, it goes to sleep when that picks, for it must be charged first.
     fn tire(&mut self, member: UnitId, resched: &mut CpuSet) -> Option<UnitId> {
         let own = &mut self.members[member.index()];
+        own.in_turn = false;
         if !core::mem::replace(&mut own.awake, false) {
             return None;
         }
@@ -169,7 +180,8 @@ impl Wrapper for VmServers {
             Some(other) => self.members[other.index()].server,
             None => inside.insert(now, &inside_params(params))?,
         };
-        let member = Member { server, vm, next: UnitId(0), awake: false, left: TURN, ended: 0 };
+        let member =
+            Member { server, vm, next: UnitId(0), awake: false, left: TURN, ended: 0, in_turn: false };
         let id = self.members.insert(member);
         self.members[id.index()].next = match other {
             Some(other) => core::mem::replace(&mut self.members[other.index()].next, id),
@@ -279,7 +291,7 @@ impl Wrapper for VmServers {
         own.left = own.left.saturating_sub(ran);
         if own.left.is_zero() {
             self.ended += 1;
-            (own.left, own.ended) = (TURN, self.ended);
+            (own.left, own.ended, own.in_turn) = (TURN, self.ended, false);
         }
     }
 
@@ -297,6 +309,7 @@ impl Wrapper for VmServers {
         let server = &mut self.servers[picked.index()];
         (server.on, server.runs) = (Some(cpu), first);
         server.is_shared = server.awake > 1;
+        self.members[first.index()].in_turn = server.awake > 0;
         if server.is_shared {
             slice.until = slice.until.min(now + self.members[first.index()].left);
         }
@@ -333,7 +346,7 @@ impl Wrapper for VmServers {
             let begin = end - of(server).count();
             of(server).zip(&mut out[begin..end]).for_each(|(member, place)| *place = member);
             // One that sleeps stands where its wake-up would put it.
-            out[begin..end].sort_unstable_by_key(|member| (self.members[member.index()].ended, *member));
+            out[begin..end].sort_unstable_by_key(|member| self.place(*member));
             end = begin;
         }
     }

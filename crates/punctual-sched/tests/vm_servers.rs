@@ -42,14 +42,15 @@ fn busy_vcpus_alternate_until_the_budget_of_their_vm_is_used_up() {
 }
 
 #[test]
-fn one_vcpu_may_use_the_whole_budget_and_one_that_wakes_up_comes_first() {
+fn one_vcpu_may_use_the_whole_budget_and_one_that_wakes_up_comes_next() {
     let mut driver = driver(info("deferrable"), 1);
     let busy = driver.insert(&vcpu(0, 6, 1));
     let wakes = driver.insert(&vcpu(0, 6, 1));
     driver.busy(busy, at_ms(0));
     driver.release(wakes, at_us(4_500), US * 700);
     driver.run_until(at_ms(26));
-    let expected = "0:0-4500 1:4500-5200 0:5200-6000 -:6000-20000 0:20000-26000";
+    // The fifth turn of the first one goes on until 5 ms.
+    let expected = "0:0-5000 1:5000-5700 0:5700-6000 -:6000-20000 0:20000-26000";
     assert_eq!(driver.timeline(0, US), expected);
 }
 
@@ -66,7 +67,8 @@ fn a_vcpu_that_comes_or_goes_leaves_the_budget_as_it_is() {
     driver.run_until(at_ms(21));
     driver.remove(second);
     driver.run_until(at_ms(22));
-    assert_eq!(driver.timeline(0, MS), "0:0-3 1:3-6 -:6-20 1:20-21 -:21-22");
+    // The first one has just begun a turn when the second one comes.
+    assert_eq!(driver.timeline(0, MS), "0:0-4 1:4-6 -:6-20 1:20-21 -:21-22");
 }
 
 #[test]

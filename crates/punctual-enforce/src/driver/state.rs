@@ -271,6 +271,12 @@ impl Driver {
         self.units.get(number).and_then(Option::as_ref).map_or(Order::Parked, |unit| unit.order)
     }
 
+    /// Are two units vCPUs of one VM that take turns where they share a processor?
+    pub fn take_turns(&self, one: usize, other: usize) -> bool {
+        let vm = |number: usize| self.units.get(number)?.as_ref()?.vm;
+        (!self.shared_queue || self.cpus == 1) && vm(one).is_some() && vm(one) == vm(other)
+    }
+
     /// The unit's account; `None` when it is gone. It counts from the beginning, under all policies.
     pub fn account(&self, number: usize) -> Option<Account> {
         let unit = self.units.get(number).and_then(Option::as_ref)?;

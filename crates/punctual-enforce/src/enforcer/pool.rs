@@ -62,6 +62,8 @@ pub(super) struct Pool {
     pub(super) observed: Vec<(usize, Observation)>,
     /// By run queue, the units that may run since its last look: rank and number.
     ranked: Vec<Vec<(u16, usize)>>,
+    /// By unit: among the vCPUs of its VM that stand beside it, the one whose turn it was at the last look.
+    first_in_turn: Vec<Option<usize>>,
     /// By unit: must it be read at the next look, whatever the others ran?
     pub(super) must_read: Vec<bool>,
     /// By processor.
@@ -94,6 +96,7 @@ impl Pool {
             kernel,
             observed: Vec::with_capacity(64),
             ranked: processors.iter().map(|_| Vec::with_capacity(64)).collect(),
+            first_in_turn: Vec::new(),
             must_read: Vec::new(),
             last_look: vec![now(); processors.len()],
             due: vec![Instant::NEVER; processors.len()],
@@ -202,6 +205,7 @@ impl Pool {
         let count = self.units.len().max(number + 1);
         self.units.resize_with(count, || None);
         self.must_read.resize(count, true);
+        self.first_in_turn.resize(count, None);
         self.written.resize(count, None);
         self.must_read[number] = true;
         self.written[number] = None;
@@ -408,25 +412,55 @@ impl Pool {
         all_there
     }
 
-    /// Gives the units in `ranked` real-time priorities in their order. False when a unit was lost.
+    /// Gives the units in `ranked` real-time priorities in their order; vCPUs of a VM that stand side by side
+    /// get the same one, so that none interrupts another one's turn when it wakes up. False when a unit was
+    /// lost.
     fn admit_units(&mut self, queue: CpuId) -> bool {
         let mut all_there = true;
         let ranked = std::mem::take(&mut self.ranked[queue.index()]);
         let keep = self.priorities_are_in_order(&ranked);
-        for (position, &(_, number)) in ranked.iter().enumerate() {
-            let Some(unit) = self.units[number].as_mut() else { continue };
-            let priority = match unit.priority() {
+        let mut position = 0;
+        while let Some(&(_, first)) = ranked.get(position) {
+            let beside = ranked[position..].iter().take_while(|(_, unit)| self.is_beside(first, *unit));
+            let group = &ranked[position..position + beside.count()];
+            let priority = match self.units[first].as_ref().and_then(LiveUnit::priority) {
                 Some(priority) if keep => priority,
                 _ => priority_of(position as u16),
             };
-            if let Err(error) = unit.admit(priority) {
-                let name = unit.name.clone();
-                self.lose(number, name, error);
-                all_there = false;
+            let is_new = self.begins_turn(group);
+            for (place, &(_, number)) in group.iter().enumerate() {
+                let Some(unit) = self.units[number].as_mut() else { continue };
+                // One that ran beside another one's turn: that one may have woken up meanwhile.
+                let has_run = !unit.since_last_look().ran.is_zero();
+                let is_behind = place > 0 && (is_new || has_run || unit.priority() != Some(priority));
+                let admitted = unit.admit(priority);
+                let admitted = if is_behind { admitted.and_then(|()| unit.yield_turn()) } else { admitted };
+                if let Err(error) = admitted {
+                    let name = unit.name.clone();
+                    self.lose(number, name, error);
+                    all_there = false;
+                }
             }
+            position += group.len();
         }
         self.ranked[queue.index()] = ranked;
         all_there
+    }
+
+    /// Has a unit the same place as the one before it?
+    fn is_beside(&self, first: usize, unit: usize) -> bool {
+        first == unit || self.driver.take_turns(first, unit)
+    }
+
+    /// Is it another one's turn in this group than at the last look, or has its priority changed?
+    fn begins_turn(&mut self, group: &[(u16, usize)]) -> bool {
+        let first = group.first().map(|(_, number)| *number);
+        let priority = |number: &usize| self.units[*number].as_ref().and_then(LiveUnit::priority);
+        let has_moved =
+            first.is_some_and(|first| group.iter().any(|(_, unit)| priority(unit) != priority(&first)));
+        let is_other = group.iter().any(|(_, unit)| self.first_in_turn[*unit] != first);
+        group.iter().for_each(|(_, unit)| self.first_in_turn[*unit] = first);
+        has_moved || is_other
     }
 
     /// Parks a unit whose order is to park; it may still run where no other thread wants to, while the
@@ -449,10 +483,19 @@ impl Pool {
     /// Do the priorities that units have already order them as they are ranked? With fixed priorities they
     /// do, whichever units are parked meanwhile, which saves most of the system calls.
     fn priorities_are_in_order(&self, ranked: &[(u16, usize)]) -> bool {
-        let mut above = u32::MAX;
+        let mut above = (u32::MAX, None);
         ranked.iter().all(|&(_, number)| {
-            let priority = self.units[number].as_ref().and_then(LiveUnit::priority);
-            priority.is_some_and(|priority| std::mem::replace(&mut above, priority) > priority)
+            let Some(priority) = self.units[number].as_ref().and_then(LiveUnit::priority) else {
+                return false;
+            };
+            let (before, first) = above;
+            match first {
+                Some(first) if self.is_beside(first, number) => priority == before,
+                _ => {
+                    above = (priority, Some(number));
+                    priority < before
+                }
+            }
         })
     }
 

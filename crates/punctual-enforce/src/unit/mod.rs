@@ -285,6 +285,21 @@ impl LiveUnit {
         self.thaw()
     }
 
+    /// Puts it behind all others that have its priority on its processor. The kernel does that when the
+    /// priority of a thread rises (`__sched_setscheduler` in Linux `kernel/sched/syscalls.c`).
+    ///
+    /// # Errors
+    /// Its threads are gone, or may not be changed.
+    pub fn yield_turn(&mut self) -> Result<(), Error> {
+        let Some(priority) = self.priority else { return Ok(()) };
+        self.counters.given.forget();
+        for priority in [priority - 1, priority] {
+            self.each_of_few(ATTRIBUTES, |tid| sched::set_attributes(tid, &Attributes::fifo(priority)))?;
+        }
+        self.counters.given.set_fifo(priority);
+        Ok(())
+    }
+
     /// Ends its enforcement: the fair class, thawed. With a real-time priority and no budget it would take
     /// the whole processor. The same for what a single thread left in its group: a program that one of its
     /// process's threads executes has the process's id, and the priority of that thread. A class that is none
