@@ -25,11 +25,15 @@
 #             causes that are injected, sums beside those by tracepoints on the same VMs (10 s), and the cost
 #             of both. Fails if less than 95 % is named rightly, or if the sums differ. SUITE=bookworm does it
 #             under Linux 6.1
+#   smp [ROUNDS [MS [POLICY...]]]  the work of a translated Linux guest whose two vCPUs share processor 1 and
+#             wait for each other, nine loads of 1,000 ms: under plain Linux, and with one budget for the VM
+#             under each policy, in turn, 3 rounds; fails if a load hangs
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it
 #
-# The first two need root, and a machine on which nothing else runs. Threads that spin stay on processor 1.
+# The first two and smp need root, and a machine on which nothing else runs. Threads that spin stay on
+# processor 1.
 # environment: PUNCTUAL (the program; by default it is built)
 # shellcheck source=labs/lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -173,6 +177,25 @@ waits_bpf() {
         "$(realpath "$tests")" "$debug/examples/waits-cost" "$vm" "${1:-10}"
 }
 
+smp() {
+    local rounds=${1:-3} ms=${2:-1000} lab=$PWD/target/lab kernel=$PWD/target/lab/bookworm-cloud
+    shift $(($# < 2 ? $# : 2))
+    [ $# -gt 0 ] || set -- deferrable periodic polling sporadic rtds sedf credit fixed-priority edf
+    need cc cpio qemu-system-x86_64 python3
+    build_punctual
+    # shellcheck source=labs/debian.sh
+    . labs/debian.sh
+    if [ ! -d "$kernel" ]; then
+        echo "smp: fetching Debian's kernel ..." >&2
+        fetch_kernel bookworm "$kernel" cloud || skip "Debian's kernel cannot be fetched here"
+    fi
+    mkdir -p "$scratch/root/dev"
+    cc -O2 -static -pthread -Wall -Wextra -o "$scratch/root/init" labs/live/smp-guest.c
+    pack "$scratch/root" >"$scratch/initrd"
+    python3 labs/live/smp.py "$punctual" "$(find "$kernel" -name 'vmlinuz*' -type f -print -quit)" \
+        "$scratch/initrd" "$rounds" "$ms" "$@"
+}
+
 interrupts() {
     need cc
     [ "$(nproc)" -gt 1 ] || skip "there is one processor"
@@ -182,7 +205,7 @@ interrupts() {
 
 case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
-    partition) "$@" ;;
+    partition | smp) "$@" ;;
     sched-ext) shift && sched_ext "$@" ;;
     sched-ext-cost) shift && sched_ext_cost "$@" ;;
     waits-bpf) shift && waits_bpf "$@" ;;
