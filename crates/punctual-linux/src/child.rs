@@ -6,12 +6,12 @@
 
 #![expect(unsafe_code, reason = "prctl(2) in the child")]
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -57,6 +57,10 @@ fn start_spawner() -> io::Result<mpsc::Sender<Order>> {
     std::thread::Builder::new().name("spawner".into()).spawn(work)?;
     Ok(orders)
 }
+
+/// How long a program may be open for writing, and how often that is tried.
+const BUSY_MAX: Duration = Duration::from_secs(1);
+const BUSY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How often a wait for a program asks whether it should end.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -110,7 +114,45 @@ fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
     // SAFETY: `prepare` only makes async-signal-safe system calls and allocates nothing (an error made from a
     // number does not).
     unsafe { command.pre_exec(prepare) };
-    let child = command.spawn();
+    let child = spawn_written(&mut command);
     drop(inherited);
     child
+}
+
+/// Starts a program that this process may just have written. Another thread that forked meanwhile has the
+/// file open for writing until it executes its own program, and until then this one cannot be executed.
+fn spawn_written(command: &mut Command) -> io::Result<Child> {
+    let start = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < BUSY_MAX => {
+                std::thread::sleep(BUSY_INTERVAL);
+            }
+            started => return started,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_still_open_for_writing_starts_when_it_is_closed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("true");
+        fs::copy("/bin/true", &path).expect("copied");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+        let open = File::options().append(true).open(&path).expect("it is there");
+        let closed = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(open);
+        });
+        let mut child = spawn(Command::new(&path), Vec::new()).expect("started");
+        assert!(child.wait().expect("it ends").success());
+        closed.join().expect("it does not panic");
+    }
 }
