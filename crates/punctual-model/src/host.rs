@@ -13,6 +13,7 @@ use crate::live::Live;
 use crate::locks::{CriticalSection, Resource};
 use crate::network::{Chain, Endpoint, Flow, Network};
 use crate::placement::Choice;
+use crate::smp::SmpWork;
 
 /// The scheduler that a vCPU or task is a unit of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -174,6 +175,8 @@ pub struct Domain {
     /// Locks of the guest. A domain that has any has one vCPU, and a guest that orders its tasks by
     /// priorities or deadlines.
     pub resources: Vec<Resource>,
+    /// What its vCPUs do together. Then it has one task on each vCPU, which always has work, and no others.
+    pub smp: Option<SmpWork>,
     /// Its backend on a real host. A nested domain has the default, which nothing reads.
     pub live: Live,
 }

@@ -28,6 +28,7 @@ pub mod placement;
 pub mod results;
 mod schema;
 pub mod service;
+pub mod smp;
 pub mod sockets;
 pub mod text;
 pub mod topology;

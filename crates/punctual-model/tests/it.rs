@@ -12,4 +12,5 @@ mod placement;
 mod rt_app_meaning;
 mod schema;
 mod service;
+mod smp;
 mod xen;

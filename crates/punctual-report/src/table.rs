@@ -7,6 +7,7 @@ mod blame;
 mod cells;
 mod flows;
 mod layout;
+mod smp;
 
 use punctual_model::results::{
     ChangeResult, DomainResult, JobStats, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
@@ -35,6 +36,7 @@ pub fn summary(results: &Results, colour: bool) -> String {
     let parts = [
         domains(results, colour),
         blame::host_processors(results, colour),
+        smp::rounds(results, colour),
         flows::chains(results, colour),
         flows::flows(results, colour),
         flows::congestion(results, colour),
@@ -66,6 +68,7 @@ pub fn detail(results: &Results, colour: bool) -> String {
         section("Processors of the host", &blame::host_processors(results, colour), colour),
         blame::deliveries(results, colour),
         blame::blame(results, colour),
+        section("vCPUs that wait for each other", &smp::rounds(results, colour), colour),
         section("Pools", &pool_table(results, colour), colour),
         section("Chains", &flows::chains(results, colour), colour),
         section("Flows", &flows::flows(results, colour), colour),
@@ -98,6 +101,7 @@ pub fn side_by_side(columns: &[Column], colour: bool) -> String {
     cost("overhead", &overhead);
     cost("context switches", &|r| rate(r, |p| p.context_switches));
     cost("decisions", &|r| rate(r, |p| p.decisions));
+    rows.extend(smp::rates(columns, &names));
     let labels: Vec<&str> = columns.iter().map(|column| column.label.as_str()).collect();
     let mut text = blocks("misses", &labels, &rows, colour);
     text.push('\n');

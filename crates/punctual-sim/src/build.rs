@@ -15,6 +15,7 @@ use crate::machine::{Changes, Machine, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
 use crate::names;
 use crate::observe::Observer;
+use crate::smp::Smp;
 
 pub(crate) fn machine<O: Observer>(
     host: &Host,
@@ -65,6 +66,7 @@ pub(crate) fn machine<O: Observer>(
         events: 0,
         net: crate::net::build::build(host)?,
         locks: Locks::new(host),
+        smp: Smp::new(host),
         changes,
     };
     insert_units(&mut machine)?;

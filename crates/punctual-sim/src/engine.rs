@@ -182,7 +182,10 @@ impl<O: Observer> Machine<'_, O> {
                     let task = TaskIx(unit.index() - self.vcpus.len());
                     if self.finish_of(proc, task) <= self.now {
                         match self.locks.sharer(task) {
-                            None => self.complete(proc, task),
+                            None => match self.smp.place(task) {
+                                None => self.complete(proc, task),
+                                Some(place) => self.smp_event(proc, place),
+                            },
                             Some(sharer) => self.lock_event(proc, task, sharer),
                         }
                     }
@@ -268,6 +271,9 @@ impl<O: Observer> Machine<'_, O> {
         (state.remaining, state.started) = (cost, false);
         let (job, deadline) = (state.current, state.arrivals.deadline(state.current));
         self.tasks[task.0].pause = self.begin_sections(task, cost);
+        if let Some(first) = self.first_round(task) {
+            self.tasks[task.0].remaining = first;
+        }
         self.notify(Event::Begin { task, job: job.number, release: job.release, deadline });
         let unit = &self.units[self.unit_of(task)];
         let (sched, id) = (unit.sched, unit.id);

@@ -36,8 +36,10 @@ pub mod observe;
 mod outcome;
 mod packet_log;
 mod replay;
+mod rounds;
 mod simulate;
 mod slice_log;
+mod smp;
 mod tracer;
 
 pub use batch::simulate_all;

@@ -12,6 +12,7 @@ use crate::locks::Locks;
 use crate::min_tree::MinTree;
 use crate::net::Net;
 use crate::observe::{Observer, Scheduler};
+use crate::smp::Smp;
 
 /// A scheduler: a pool's policy or a guest's.
 pub(crate) struct Sched {
@@ -195,6 +196,7 @@ pub(crate) struct Machine<'h, O> {
     /// Driver domains, interfaces, flows.
     pub(crate) net: Net,
     pub(crate) locks: Locks,
+    pub(crate) smp: Smp,
     pub(crate) changes: Changes,
 }
 

@@ -124,7 +124,10 @@ impl<O: Observer> Machine<'_, O> {
 
     fn task_totals(&mut self) -> impl Iterator<Item = TaskTotals> {
         let units = &self.units[self.host.vcpus.len()..];
-        std::mem::take(&mut self.tasks).into_iter().zip(units).map(|(state, unit)| TaskTotals {
+        let smp = std::mem::take(&mut self.smp);
+        let tasks = std::mem::take(&mut self.tasks).into_iter().zip(units).enumerate();
+        tasks.map(move |(task, (state, unit))| TaskTotals {
+            smp: smp.rounds(TaskIx(task), state.executed),
             jobs: state.jobs,
             cpu_time: state.executed,
             context_switches: unit.context_switches,

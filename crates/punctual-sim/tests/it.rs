@@ -12,4 +12,5 @@ mod logs;
 mod machine;
 mod network;
 mod replay;
+mod smp;
 mod turns;

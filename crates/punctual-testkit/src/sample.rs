@@ -96,6 +96,7 @@ pub fn host() -> Host {
         vcpus,
         guest: policy(),
         resources: Vec::new(),
+        smp: None,
         live: Live::default(),
     };
     let vcpu = |name: &str, domain| Vcpu {

@@ -37,6 +37,9 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
+    /// One, with the table's own name.
+    pub(crate) const ONE: Copies = Copies { count: None, stagger: Duration::ZERO };
+
     /// Reads the keys of a task or flow; one of the keys `begins` says when the first copy begins.
     pub(crate) fn read(section: Section<'_>, begins: &[&'static str], errors: &mut Errors) -> Self {
         let count = section.count("copies", errors);

@@ -8,7 +8,7 @@ use punctual_sched::Duration;
 
 use super::blame::TaskBlame;
 use super::entities::{
-    DomainResult, GuestVerdict, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
+    DomainResult, GuestVerdict, PoolResult, ProcessorResult, SmpRounds, TaskResult, UnitCounts, VcpuResult,
 };
 use super::jobs::JobStats;
 use super::machine::{Delivery, Disturbance, DisturbedJobs, Enforcement, HostTimes};
@@ -30,6 +30,8 @@ pub struct TaskTotals {
     pub context_switches: u64,
     /// How often it resumed on another processor of its scheduler.
     pub migrations: u64,
+    /// What a vCPU did that waits for the others of its domain; `None` for other tasks.
+    pub smp: Option<SmpRounds>,
     /// Why its jobs took as long as they did; `None` where that was not measured.
     pub blame: Option<TaskBlame>,
     /// Those of its jobs that met a disturbance of the machine; `None` where that was not measured.
@@ -208,6 +210,7 @@ impl<'h> ResultsBuilder<'h> {
             context_switches: Some(totals.context_switches),
             migrations: Some(totals.migrations),
             blame: totals.blame,
+            smp: totals.smp,
             disturbed: totals.disturbed,
         });
         self.results.tasks = results.collect();

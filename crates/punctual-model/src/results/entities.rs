@@ -28,6 +28,9 @@ pub struct TaskResult {
     /// How often it resumed on another processor of its scheduler; not of a live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrations: Option<u64>,
+    /// What a vCPU did that waits for others; only with `smp` in its domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smp: Option<SmpRounds>,
     /// Why its jobs took as long as they did; only where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blame: Option<TaskBlame>,
@@ -42,6 +45,10 @@ impl TaskResult {
         self.cpu_time_ns += other.cpu_time_ns;
         self.context_switches = both(self.context_switches, other.context_switches);
         self.migrations = both(self.migrations, other.migrations);
+        self.smp = self.smp.zip(other.smp).map(|(mine, theirs)| SmpRounds {
+            rounds: mine.rounds.saturating_add(theirs.rounds),
+            spun_ns: mine.spun_ns.saturating_add(theirs.spun_ns),
+        });
         match (&mut self.blame, &other.blame) {
             (Some(mine), Some(theirs)) => mine.merge(theirs, runs_before),
             // A sum over some of the runs would look like one over all.
@@ -52,6 +59,15 @@ impl TaskResult {
             missed: mine.missed + theirs.missed,
         });
     }
+}
+
+/// What a vCPU did that waits for the others of its domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SmpRounds {
+    /// How many rounds it has done.
+    pub rounds: u64,
+    /// Processor time during which it only waited.
+    pub spun_ns: u64,
 }
 
 /// What a policy counted of one of its units.

@@ -16,7 +16,8 @@ mod whole;
 pub use blame::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, add_time, sort_causes};
 pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals, of_host_stack};
 pub use entities::{
-    DomainResult, GuestFault, GuestVerdict, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
+    DomainResult, GuestFault, GuestVerdict, PoolResult, ProcessorResult, SmpRounds, TaskResult, UnitCounts,
+    VcpuResult,
 };
 pub use jobs::JobStats;
 pub use machine::{Delivery, Disturbance, DisturbedInterval, DisturbedJobs, Enforcement, HostTimes, Misses};

@@ -39,6 +39,7 @@ fn tasks(late: u64) -> Vec<TaskResult> {
             cpu_time_ns: 1_200 * MS * (t + 1),
             context_switches: Some(1_520 * (t + 1)),
             migrations: Some(37 * t),
+            smp: None,
             blame: None,
             disturbed: None,
         }

@@ -229,6 +229,12 @@ pub enum TasksError {
         /// The task.
         task: String,
     },
+    /// The guest program has no vCPUs that wait for each other.
+    #[error("the vCPUs of domain `{domain}` wait for each other (`smp`), which is simulated only")]
+    Smp {
+        /// The domain.
+        domain: String,
+    },
     /// The guest program takes no locks.
     #[error(
         "task `{task}` of domain `{domain}` shares resources (`sections`), which is simulated and analysed \

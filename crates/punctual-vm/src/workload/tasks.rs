@@ -35,6 +35,9 @@ pub fn of_domain(
     {
         return Err(TasksError::Sections { domain: name(), task: task.name.clone() });
     }
+    if described.smp.is_some() {
+        return Err(TasksError::Smp { domain: name() });
+    }
     let tasks: Vec<_> = host
         .tasks_of(Parent::Domain(domain))
         .map(|(index, task)| {

@@ -560,6 +560,7 @@ fn domain<'t>(section: Section<'t>, pool: PoolIx, errors: &mut Errors) -> Option
         guest,
         live: Live::default(),
         tasks,
+        smp: None,
     })
 }
 

@@ -59,8 +59,8 @@ pub(crate) fn complete(
         add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, share, errors)?;
         let guest = draft.guest.choice.clone();
         schedulers.push((parent, vcpus.len(), draft.guest));
-        let (name, parent, live) = (draft.name, draft.parent, draft.live);
-        host.domains.push(Domain { name, parent, vcpus, guest, resources, live });
+        let DomainDraft { name, parent, live, smp, .. } = draft;
+        host.domains.push(Domain { name, parent, vcpus, guest, resources, smp, live });
     }
     insert_all(&host, &units, &schedulers, &events, errors);
     host.events = events.into_iter().map(|draft| draft.event).collect();

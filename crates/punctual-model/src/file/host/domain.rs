@@ -7,6 +7,7 @@ use punctual_sched::{UnitParams, registry};
 use super::draft::{DomainDraft, PoolDraft};
 use super::keys::OF_VM;
 use super::locks::check_guest;
+use super::smp::smp;
 use super::task::tasks;
 use super::unit::{Processors, UnitDraft, UnitKind, more_vcpus, of_domain, of_pool, unit_params};
 use crate::file::entry::{expected_indices, expected_names, shorten};
@@ -177,11 +178,12 @@ fn domain<'t>(
         errors.add(place, "a nested domain cannot be best effort", "expected a domain of a pool");
     }
     let guest = guest(section, errors);
-    let tasks = tasks(section, &of_domain(count, "vCPUs of the domain"), errors);
+    let mut tasks = tasks(section, &of_domain(count, "vCPUs of the domain"), errors);
+    let smp = smp(section, count, &mut tasks, errors);
     let guest = guest?;
     check_options(&guest, count, errors);
     check_guest(section, count, &guest, errors);
-    Some(DomainDraft { name: section.name.into(), parent, vcpus, guest, live: Live::default(), tasks })
+    Some(DomainDraft { name: section.name.into(), parent, vcpus, guest, live: Live::default(), tasks, smp })
 }
 
 /// `budget_of`: do all vCPUs of a domain, or of a VM of a class, share one budget?

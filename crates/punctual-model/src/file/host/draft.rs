@@ -7,6 +7,7 @@ use crate::host::Event;
 use crate::host::Parent;
 use crate::live::Live;
 use crate::placement::Choice;
+use crate::smp::SmpWork;
 
 /// A pool before its host is put together.
 pub(crate) struct PoolDraft<'t> {
@@ -27,6 +28,7 @@ pub(crate) struct DomainDraft<'t> {
     pub(crate) guest: PolicyDraft,
     pub(crate) live: Live,
     pub(crate) tasks: Tasks<'t>,
+    pub(crate) smp: Option<SmpWork>,
 }
 
 /// An event before its host is put together.

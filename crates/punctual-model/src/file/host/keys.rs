@@ -14,6 +14,7 @@ use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
 use crate::host::Enforce;
 use crate::locks::Protocol;
 use crate::overheads;
+use crate::smp::SmpKind;
 
 pub(crate) const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
 
@@ -287,6 +288,12 @@ static DOMAIN: TableInfo = TableInfo {
         RESOURCES,
         key("task", Kind::Named(&TASK), None, "A task inside the guest."),
         key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
+        key(
+            "smp",
+            Kind::Table(&SMP),
+            None,
+            "Instead of tasks: vCPUs that wait for each other. Simulated only.",
+        ),
     ],
     shared: &[&SERVER_KEYS, &PLACE_OF_VCPU, &LIVE_KEYS],
     options: OptionTables::None,
@@ -417,6 +424,29 @@ static SECTION: TableInfo = TableInfo {
         required("resource", Kind::NameOf("resource"), "The resource that the task holds in it."),
         key("after", ANY_TIME, Some("0ns"), "What a job executes before it."),
         required("length", SOME_TIME, "What a job executes in it, sections inside it included."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static SMP: TableInfo = TableInfo {
+    title: "a domain's smp",
+    keys: &[
+        required(
+            "work",
+            Kind::Word(&SmpKind::NAMES),
+            "What the vCPUs wait for in each of their rounds: a lock while they spin or are idle, answers of \
+             the others to an interrupt, all others at a barrier, or a byte from the one before.",
+        ),
+        required("cost", SOME_TIME, "What a vCPU executes in a round, besides what follows."),
+        key("held", SOME_TIME, None, "`spinlock`, `mutex`: what it executes while it holds the lock."),
+        key("answer", SOME_TIME, None, "`interrupt`: what each other vCPU executes to answer."),
+        key(
+            "callers",
+            Kind::Count { min: 0, max: PROCESSORS_MAX },
+            Some("all"),
+            "`interrupt`: how many vCPUs send interrupts, the first ones; the others repeat `cost`.",
+        ),
     ],
     shared: &[],
     options: OptionTables::None,

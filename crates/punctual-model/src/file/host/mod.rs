@@ -11,6 +11,7 @@ pub(super) mod place;
 pub(super) mod pool;
 pub(super) mod read;
 pub(super) mod scheduler;
+mod smp;
 pub(super) mod task;
 pub(super) mod unit;
 pub(crate) mod write;

@@ -15,6 +15,7 @@ use crate::host::{Arrival, Cost, Domain, Enforce, Host, Overheads, Parent, Polic
 use crate::host::{Change, Event};
 use crate::index::{DomainIx, PoolIx};
 use crate::locks::{CriticalSection, Resource};
+use crate::smp::{SmpKind, SmpWork};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
 /// same host again, provided `host` came out of the parser; processors that were chosen are listed, and the
@@ -118,8 +119,23 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
     if !domain.resources.is_empty() {
         table.insert("resource", named(domain.resources.iter().map(resource)));
     }
-    table.insert("task", named(tasks(host, Parent::Domain(ix))));
+    match &domain.smp {
+        Some(work) => table.insert("smp", smp(work).into()),
+        None => table.insert("task", named(tasks(host, Parent::Domain(ix)))),
+    };
     table
+}
+
+fn smp(work: &SmpWork) -> Table {
+    let mut keys = vec![("work", work.kind.name().into()), ("cost", time(work.cost))];
+    match work.kind {
+        SmpKind::Spinlock { held } | SmpKind::Mutex { held } => keys.push(("held", time(held))),
+        SmpKind::Interrupt { answer, callers } => {
+            keys.extend([("answer", time(answer)), ("callers", number(callers))]);
+        }
+        SmpKind::Barrier | SmpKind::Pipe => {}
+    }
+    table(keys)
 }
 
 fn resource(resource: &Resource) -> (String, Table) {
