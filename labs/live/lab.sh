@@ -26,8 +26,8 @@
 #             of both. Fails if less than 95 % is named rightly, or if the sums differ. SUITE=bookworm does it
 #             under Linux 6.1
 #   smp [ROUNDS [MS [POLICY...]]]  the work of a translated Linux guest whose two vCPUs share processor 1 and
-#             wait for each other, nine loads of 1,000 ms: under plain Linux, and with one budget for the VM
-#             under each policy, in turn, 3 rounds; fails if a load hangs
+#             wait for each other, ten loads of 1,000 ms: under plain Linux, and with one budget for the VM
+#             under each policy, in turn, 3 rounds; then what the simulator predicts. Fails if a load hangs
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it

@@ -1,7 +1,7 @@
 /* The first process of a guest with two vCPUs: loads whose threads wait for each other, one thread a vCPU.
  *
- * It reads lines "LOAD MS" from the console and answers "done LOAD OPERATIONS OPERATIONS", those of each
- * thread.
+ * It reads lines "LOAD MS THREADS" from the console and answers "done LOAD OPERATIONS OPERATIONS", those of
+ * each thread.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int stop;
+static volatile int stop, threads;
 static unsigned long operations[2];
 static int pipes[2][2];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -65,6 +65,15 @@ static void membarrier(long self)
 	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
+/* Interrupts in one direction: the other vCPU computes. */
+static void interrupt(long self)
+{
+	if (self)
+		compute(self);
+	else
+		membarrier(self);
+}
+
 static void exec_self(long self)
 {
 	pid_t child = vfork();
@@ -91,7 +100,7 @@ static void spin_barrier(long self)
 	int now = __atomic_load_n(&phase, __ATOMIC_ACQUIRE);
 
 	(void)self;
-	if (__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL) == 2) {
+	if (__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL) == threads) {
 		arrived = 0;
 		__atomic_store_n(&phase, now + 1, __ATOMIC_RELEASE);
 	}
@@ -99,27 +108,42 @@ static void spin_barrier(long self)
 		;
 }
 
-static void spin_lock(long self)
+static void hold(int loops)
 {
 	volatile int k;
 
+	for (k = 0; k < loops; k++)
+		;
+}
+
+static void spin_lock(long self)
+{
 	(void)self;
 	while (__atomic_exchange_n(&spinlock, 1, __ATOMIC_ACQUIRE) && !stop)
 		;
-	for (k = 0; k < 100; k++)
-		;
+	hold(100);
 	__atomic_store_n(&spinlock, 0, __ATOMIC_RELEASE);
 }
 
 static void futex_mutex(long self)
 {
-	volatile int k;
-
 	(void)self;
 	pthread_mutex_lock(&mutex);
-	for (k = 0; k < 1000; k++)
-		;
+	hold(1000);
 	pthread_mutex_unlock(&mutex);
+}
+
+/* What those two do while they hold the lock. */
+static void hold_spin_lock(long self)
+{
+	(void)self;
+	hold(100);
+}
+
+static void hold_mutex(long self)
+{
+	(void)self;
+	hold(1000);
 }
 
 static const struct load {
@@ -129,6 +153,7 @@ static const struct load {
 	{ "computing", compute }, { "pipe", pipe_ping_pong }, { "tlb", tlb_shootdown },
 	{ "membarrier", membarrier }, { "exec", exec_self }, { "directory", directory },
 	{ "spin-barrier", spin_barrier }, { "spinlock", spin_lock }, { "mutex", futex_mutex },
+	{ "interrupt", interrupt }, { "hold-spinlock", hold_spin_lock }, { "hold-mutex", hold_mutex },
 };
 
 static const struct load *chosen;
@@ -146,14 +171,15 @@ static void *work(void *number)
 
 static void run(const struct load *load, long ms)
 {
-	pthread_t threads[2];
+	pthread_t ids[2];
 	long k;
 
 	chosen = load;
 	stop = spinlock = arrived = 0;
+	operations[0] = operations[1] = 0;
 	if (pipe(pipes[0]) || pipe(pipes[1]))
 		exit(1);
-	for (k = 0; k < 2; k++) {
+	for (k = 0; k < threads; k++) {
 		pthread_attr_t attributes;
 		cpu_set_t set;
 
@@ -161,13 +187,13 @@ static void run(const struct load *load, long ms)
 		CPU_SET(k, &set);
 		pthread_attr_init(&attributes);
 		pthread_attr_setaffinity_np(&attributes, sizeof(set), &set);
-		if (pthread_create(&threads[k], &attributes, work, (void *)k))
+		if (pthread_create(&ids[k], &attributes, work, (void *)k))
 			exit(1);
 	}
 	usleep(ms * 1000);
 	stop = 1;
-	for (k = 0; k < 2; k++)
-		pthread_join(threads[k], NULL);
+	for (k = 0; k < threads; k++)
+		pthread_join(ids[k], NULL);
 	for (k = 0; k < 4; k++)
 		close(pipes[k / 2][k % 2]);
 	printf("done %s %lu %lu\n", load->name, operations[0], operations[1]);
@@ -188,7 +214,7 @@ int main(int argc, char **argv)
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	printf("ready\n");
 	fflush(stdout);
-	while (scanf("%31s %ld", name, &ms) == 2)
+	while (scanf("%31s %ld %d", name, &ms, &threads) == 3)
 		for (k = 0; k < sizeof(loads) / sizeof(*loads); k++)
 			if (!strcmp(loads[k].name, name))
 				run(&loads[k], ms);
