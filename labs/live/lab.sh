@@ -28,6 +28,9 @@
 #   smp [ROUNDS [MS [POLICY...]]]  the work of a translated Linux guest whose two vCPUs share processor 1 and
 #             wait for each other, ten loads of 1,000 ms: under plain Linux, and with one budget for the VM
 #             under each policy, in turn, 3 rounds; then what the simulator predicts. Fails if a load hangs
+#   offline [TIMES]  the processor of two units goes offline and comes back while a run is attached, in the
+#             machine of the lab `kernel`, 10 times; fails if a unit is real-time elsewhere for longer than
+#             200 ms, or something is left behind
 #   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
 #             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
 #             other processor's next timer tick. Wake-ups across processors contain it
@@ -196,6 +199,11 @@ smp() {
         "$scratch/initrd" "$rounds" "$ms" "$@"
 }
 
+offline() {
+    build_punctual
+    TIMEOUT_S=1800 labs/lab kernel run python3 labs/live/offline.py "$punctual" "${1:-10}"
+}
+
 interrupts() {
     need cc
     [ "$(nproc)" -gt 1 ] || skip "there is one processor"
@@ -205,7 +213,7 @@ interrupts() {
 
 case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
-    partition | smp) "$@" ;;
+    partition | smp | offline) "$@" ;;
     sched-ext) shift && sched_ext "$@" ;;
     sched-ext-cost) shift && sched_ext_cost "$@" ;;
     waits-bpf) shift && waits_bpf "$@" ;;
