@@ -2,12 +2,13 @@
 
 use maud::{Markup, html};
 use punctual_model::Results;
-use punctual_model::results::ProcessorResult;
+use punctual_model::results::{ProcessorResult, SmpRounds};
+use punctual_sched::Duration;
 
 use super::markup::{Cell, Section, Table, details, percent};
 use super::page::Page;
 use crate::Column;
-use crate::format::{fmt_ns, fmt_share};
+use crate::format::{fmt_count, fmt_ns, fmt_rate, fmt_share};
 
 /// A part of a stacked bar.
 pub(super) struct Part {
@@ -146,7 +147,23 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
         @if page.columns.len() > 1 { h3 { (column.label) } }
         (stacked(&heads, &stacks, show))
         (by_domain(results, &column.label))
+        (rounds(results, &column.label))
     })
+}
+
+/// What vCPUs that wait for the others of their domain did; nothing without any.
+fn rounds(results: &Results, label: &str) -> Markup {
+    let columns = ["Rounds", "Rounds a second of processor time", "Spinning", "Processor time"];
+    let mut table = Table::new(format!("vCPUs that wait for each other: {label}"), "vCPU", &columns);
+    for task in &results.tasks {
+        let Some(SmpRounds { rounds, spun_ns }) = task.smp else { continue };
+        let rate = fmt_rate(rounds, Duration::from_ns(task.cpu_time_ns));
+        let spinning = share_bar("bar", spun_ns, task.cpu_time_ns);
+        let cells = [Cell::number(fmt_count(rounds)), Cell::number(rate), Cell::text(spinning)];
+        let time = [Cell::number(fmt_ns(task.cpu_time_ns))];
+        table.row(format!("{}/{}", task.parent, task.name), cells.into_iter().chain(time));
+    }
+    html! { @if !table.is_empty() { (table) } }
 }
 
 /// Which domain got how much, of the time of all processors together.

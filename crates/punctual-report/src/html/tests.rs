@@ -6,7 +6,7 @@ use crate::format::fmt_duration;
 use crate::table::tests::{disturbed, results, under_linux, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, Remedy, TaskGuarantee, Verdict, Warning};
-use punctual_model::results::{Cause, JobStats, Source, TaskBlame};
+use punctual_model::results::{Cause, JobStats, SmpRounds, Source, TaskBlame};
 use punctual_model::{Guarantees, Results};
 
 fn column(label: &str, results: Results) -> Column {
@@ -98,6 +98,20 @@ fn words(markup: &str) -> String {
 
 fn verdict(page: &Page<'_>) -> String {
     words(between(&render(page), "<section id=\"verdict\"", "</section>"))
+}
+
+#[test]
+fn vcpus_that_wait_for_each_other_have_a_table_of_their_rounds() {
+    let caption = "vCPUs that wait for each other: rtds";
+    let mut results = results("rtds", 0);
+    assert!(!render(&page(&[column("rtds", results.clone())])).contains(caption));
+    results.tasks[0].cpu_time_ns = 2_000_000_000;
+    results.tasks[0].smp = Some(SmpRounds { rounds: 5_000, spun_ns: 500_000_000 });
+    let page = render(&page(&[column("rtds", results)]));
+    let table = words(between(&page, caption, "</table>"));
+    for part in ["5,000", "2,500/s", "25.0 %"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
 }
 
 #[test]
