@@ -372,7 +372,8 @@ impl<D: Discipline> Plane<D> {
                 match self.discipline.next(self.now) {
                     Next::Process(step) => self.run_step(&step),
                     Next::WaitUntil(until) => work = Work::DelayedUntil(until),
-                    Next::Idle if self.has_skipped => {}
+                    // What was delivered does not wait for ports that are passed over.
+                    Next::Idle if self.has_skipped => self.notify(),
                     Next::Idle => work = Work::Done,
                 }
                 if work != Work::Pending {

@@ -75,7 +75,7 @@ pub(crate) struct PortQueue {
     pub(crate) urgency: u64,
     /// Its place among the rings that the plane polls; unused if the plane does not serve it.
     pub(crate) place: usize,
-    /// The plane passes over the port this often: its last frame had many descriptors.
+    /// The plane passes over the port this often: its last frame was dropped or had many descriptors.
     pub(crate) looks_to_skip: u8,
     /// How often another port took over this number. A packet to an earlier one is dropped.
     pub(crate) incarnation: u8,
