@@ -42,6 +42,32 @@ fn broadcasts_and_unknown_addresses_reach_all_others() {
 }
 
 #[test]
+fn floods_leave_a_quarter_of_a_sleeping_receivers_buffers_to_frames_for_it() {
+    for planes in [vec![0, 0, 0], vec![0, 0, 1]] {
+        let mut lab = Lab::new(Setting { planes, ..Setting::plain("rtca", 3) });
+        let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
+        // To all, and to an address that nobody has.
+        for (number, to) in (0..600).zip([ALL, address(77)].into_iter().cycle()) {
+            while !c.send(&testing::frame(to, address(2), number, 64)).expect("sent") {
+                std::thread::yield_now();
+            }
+        }
+        while c.free(TX) < 256 {
+            c.reclaim().expect("reclaimed");
+        }
+        for number in 0..60 {
+            assert!(a.send(&frame(0, 1, number)).expect("sent"));
+        }
+        for number in 0..60 {
+            while b.receive_within(LONG).expect("whole").expect("a frame").frame != frame(0, 1, number) {}
+        }
+        let report = lab.stop();
+        assert_eq!(report.ports[0].drops.destination_ring, 0);
+        assert!(report.ports[2].drops.destination_ring > 600, "{:?}", report.ports[2].drops);
+    }
+}
+
+#[test]
 fn floods_are_limited_and_other_frames_pass() {
     let mut lab = Lab::new(Setting::plain("preemptive", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));

@@ -11,7 +11,7 @@ use crate::frame::{self, FrameHead};
 use crate::limits::{IN_FLIGHT_MAX, PORTS_MAX};
 use crate::narrow::to_u32;
 use crate::port_queue::{Route, Tag, packet_id};
-use crate::ring::Popped;
+use crate::ring::{Popped, RxRing};
 use crate::session::TX;
 use crate::stats::Drops;
 use crate::vlan::{EthernetHeader, Vlan};
@@ -290,9 +290,14 @@ impl<D: Discipline> Plane<D> {
             // A class of an uplink receives nothing.
             let is_other = receiver != self.ports[port].home && self.ports[receiver].home == receiver;
             let may_receive = is_other && self.admits(receiver, vlan, is_stacked);
-            if may_receive && self.has_rx_ring(receiver) {
-                has_receivers = true;
+            let Some(has_room) = may_receive.then(|| self.has_room_for_flood(receiver)).flatten() else {
+                continue;
+            };
+            has_receivers = true;
+            if has_room {
                 self.arrive(port, number, receiver, bytes);
+            } else {
+                self.drop_frame(port, bytes, |drops| &mut drops.destination_ring);
             }
         }
         if !has_receivers {
@@ -300,10 +305,13 @@ impl<D: Discipline> Plane<D> {
         }
     }
 
-    fn has_rx_ring(&self, port: usize) -> bool {
-        match self.rx_rings.get(port) {
-            Some(ring) => ring.is_some(),
-            None => self.shared.ports[port].rx.with(|ring| ring.is_some()),
+    /// May a flooded frame go to this port? `None`: it has no RX ring.
+    fn has_room_for_flood(&mut self, port: usize) -> Option<bool> {
+        // The delivery of a frame finds a broken ring again, and reports it.
+        let has_room = |ring: &mut RxRing| ring.has_room_for_flood().unwrap_or(true);
+        match self.rx_rings.get_mut(port) {
+            Some(ring) => ring.as_deref_mut().map(has_room),
+            None => self.shared.ports[port].rx.with(|ring| ring.as_deref_mut().map(has_room)),
         }
     }
 

@@ -55,6 +55,8 @@ pub struct RxRing {
     header_bytes: usize,
     buffers: [(u16, u32); RX_BUFFERS_MAX],
     elements: [Element; RX_ELEMENTS_MAX],
+    /// The most available buffers that a flooded frame has found.
+    avail_max: u16,
 }
 
 impl RxRing {
@@ -68,7 +70,19 @@ impl RxRing {
             header_bytes: frame::header_bytes(config.features),
             buffers: [(0, 0); RX_BUFFERS_MAX],
             elements: [Element::default(); RX_ELEMENTS_MAX],
+            avail_max: 0,
         })
+    }
+
+    /// May a flooded frame take a buffer? The last quarter of those that the driver makes available is for
+    /// frames to its own address.
+    ///
+    /// # Errors
+    /// If the ring is broken.
+    pub(crate) fn has_room_for_flood(&mut self) -> Result<bool, RingError> {
+        let avail = self.avail_len()?;
+        self.avail_max = self.avail_max.max(avail);
+        Ok(avail > self.avail_max / 4)
     }
 
     /// Reads the number of available buffers.
