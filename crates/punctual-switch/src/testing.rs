@@ -4,6 +4,7 @@
 //! QEMU 7.2, has memory of its own, and sends and receives frames. Tests misbehave through
 //! [`FrontEnd::memory`].
 
+pub mod attack;
 mod stepped;
 
 use std::fs::File;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use punctual_switch::Event;
 use punctual_switch::session::{RX, TX};
+use punctual_switch::testing::attack::full_eventfd;
 use punctual_switch::testing::{FrontEnd, Options};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::common::{ALL, Lab, Setting, expect, frame};
@@ -19,13 +19,6 @@ const ERR: u32 = 14;
 
 /// A switch that cannot end any thread in time must itself end within this.
 const END_MAX: Duration = Duration::from_secs(1);
-
-/// An eventfd that blocks, at its maximum: a `write` to it waits until somebody reads it.
-fn full_eventfd() -> OwnedFd {
-    let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-    rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).expect("filled");
-    event
-}
 
 /// Hands over a file for an event of a queue.
 fn hand_over(vm: &FrontEnd, request: u32, queue: usize, file: BorrowedFd<'_>) {
@@ -59,7 +52,7 @@ fn full_call_events_that_block_stop_nobody() {
     for setting in [Setting::plain("rtca", 3), in_two_planes()] {
         let mut lab = Lab::new(setting);
         let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
-        let events = [RX, TX].map(|queue| (queue, full_eventfd()));
+        let events = [RX, TX].map(|queue| (queue, full_eventfd().expect("an eventfd")));
         for (queue, event) in &events {
             hand_over(&c, CALL, *queue, event.as_fd());
         }
@@ -83,7 +76,7 @@ fn full_call_events_that_block_stop_nobody() {
 fn a_full_err_event_that_blocks_stops_nobody() {
     let mut lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
-    let event = full_eventfd();
+    let event = full_eventfd().expect("an eventfd");
     hand_over(&c, ERR, TX, event.as_fd());
     c.request(1, &[]).expect("done");
     c.publish_avail(TX, 40_000).expect("written");

@@ -1,6 +1,7 @@
 //! Running switches, with the drivers of their ports in this process.
 
 mod allocations;
+mod attack_table;
 mod attacks;
 mod budget;
 mod common;

@@ -2,6 +2,8 @@
 //! urgent VMs alone and beside floods, wake-ups while idle, memory of a port.
 //!
 //! usage: cargo run --release -p punctual-switch --example measure [WHAT]
+//! - attacks [ROUNDS [MILLISECONDS [WORD]]]: urgent round trips beside each attack whose name contains WORD,
+//!   and the time that the end takes; exit status 1 if a goal is missed
 //! - throughput, round-trips, hostile, idle-ports, polling, budget, plug; by default several of them
 //! - sockets A B: any vhost-user switch that listens on these two sockets: round trips, packets a second by
 //!   length of the frames, number of flows and direction, times from one to the other at parts of the most
@@ -13,6 +15,7 @@
 //! SCHED_FIFO (`chrt`; without the privilege, in the fair class), the other in the fair class or under
 //! SCHED_FIFO with a lower priority.
 
+mod attacks;
 mod hostile;
 mod idle_ports;
 mod instructions;
@@ -20,7 +23,7 @@ mod sockets;
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,9 +48,16 @@ const BLOCK: Duration = Duration::from_millis(150);
 
 const BLOCKS: usize = 8;
 
-fn main() -> Outcome<()> {
+fn main() -> Outcome<ExitCode> {
     stay_on(0);
     let folder = tempfile::tempdir()?;
+    if std::env::args().nth(1).as_deref() == Some("attacks") {
+        return attacks::all(folder.path());
+    }
+    measure(&folder).map(|()| ExitCode::SUCCESS)
+}
+
+fn measure(folder: &tempfile::TempDir) -> Outcome<()> {
     match std::env::args().nth(1).as_deref() {
         Some("throughput") => return packets(folder.path()),
         Some("round-trips") => return all_round_trips(folder.path()),
@@ -164,6 +174,21 @@ fn switch_with(
     poll_us: u64,
     budget: Option<Budget>,
 ) -> Outcome<Switch> {
+    start(switch_config(folder, kind, ports, planes, poll_us, budget)?)
+}
+
+fn start(config: Config) -> Outcome<Switch> {
+    Ok(Switch::start(config)?.0)
+}
+
+fn switch_config(
+    folder: &Path,
+    kind: (&str, Option<u64>),
+    ports: usize,
+    planes: Planes,
+    poll_us: u64,
+    budget: Option<Budget>,
+) -> Outcome<Config> {
     let enter = move |fifo: Option<u32>| {
         stay_on(1);
         if let Some(priority) = fifo {
@@ -179,15 +204,14 @@ fn switch_with(
         poll: punctual_sched::Duration::from_us(poll_us),
         budget: budget.clone().filter(|_| plane + 1 == planes.count()),
     };
-    let config = Config {
+    Ok(Config {
         ports: (0..ports).map(|number| port(folder, number, planes)).collect(),
         planes: (0..planes.count()).map(plane).collect(),
         discipline: registry::find(kind.0).ok_or("no such discipline")?,
         options: options(kind),
         mtu: None,
         check: false,
-    };
-    Ok(Switch::start(config)?.0)
+    })
 }
 
 fn port(folder: &Path, port: usize, planes: Planes) -> Port {

@@ -463,6 +463,9 @@ mod tests {
         plane.ports.iter().map(|port| port.stats.drops.malformed).collect()
     }
 
+    /// Looks from one unfit frame of a port to the next.
+    const LOOKS_PER_TURN: u64 = LOOKS_PER_DROP as u64 + 1;
+
     #[test]
     fn an_unfit_frame_is_the_turn_of_its_port_which_is_passed_over_then() {
         let mut plane = plane(vec![full_ring(1, 9)]);
@@ -472,9 +475,6 @@ mod tests {
             assert_eq!(plane.has_skipped, looks % LOOKS_PER_TURN != 1, "there is more to do");
         }
     }
-    /// Looks from one unfit frame of a port to the next.
-    const LOOKS_PER_TURN: u64 = LOOKS_PER_DROP as u64 + 1;
-
 
     #[test]
     fn a_frame_in_more_pieces_than_its_length_needs_costs_looks() {
