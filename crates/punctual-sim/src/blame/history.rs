@@ -3,7 +3,7 @@
 use punctual_model::results::Cause;
 use punctual_sched::{Duration, Instant};
 
-use super::log::{Entry, Log, Sight, ViewIx};
+use super::log::{Log, Sight, ViewIx};
 use super::parts::Parts;
 use super::shared::{Shared, Wait};
 use crate::observe::{ProcessorIx, UnitIx};
@@ -41,31 +41,28 @@ pub(super) struct History {
     shared: Shared,
     pub units: Log<State>,
     pub views: Log<Sight>,
-    /// By unit: when scheduling began to take its time on a physical processor.
-    switches: Log<Switch>,
+    /// By unit: when scheduling began to take its time on a physical processor, and until when it did.
+    switches: Log<Instant>,
     /// By vCPU: does its guest's kernel work on the network?
     kernels: Log<bool>,
 }
 
-/// Scheduling that took the time of a unit that was picked.
-#[derive(Clone, Copy)]
-struct Switch {
-    until: Instant,
-    /// How much time all scheduling before it took.
-    before: Duration,
-}
-
 impl History {
-    pub(super) fn new(physical: usize, vcpus: usize, tasks: usize, shared_min: usize) -> Self {
+    /// With room for this many changes.
+    pub(super) fn new(
+        (physical, vcpus, tasks): (usize, usize, usize),
+        shared_min: usize,
+        room: usize,
+    ) -> Self {
         History {
             physical,
             explanations: 0,
             shares: vcpus + tasks >= shared_min,
             shared: Shared::new(vcpus + tasks),
-            units: Log::new(vcpus + tasks),
-            views: Log::new(physical + vcpus),
-            switches: Log::new(vcpus + tasks),
-            kernels: Log::new(vcpus),
+            units: Log::new(vcpus + tasks, room),
+            views: Log::new(physical + vcpus, room),
+            switches: Log::new(vcpus + tasks, room),
+            kernels: Log::new(vcpus, 0),
         }
     }
 
@@ -78,11 +75,7 @@ impl History {
     /// Scheduling takes the time of a unit that is picked for a physical processor.
     #[inline]
     pub(crate) fn add_switch(&mut self, unit: UnitIx, now: Instant, until: Instant) {
-        let before = match self.switches.last(unit.index()) {
-            Some(last) => last.what.before + last.what.until.since(last.at),
-            None => Duration::ZERO,
-        };
-        self.switches.write(unit.index(), now, Switch { until, before });
+        self.switches.write(unit.index(), now, until);
     }
 
     /// The kernel of the vCPU's guest has work from now on, or none.
@@ -139,41 +132,46 @@ struct Explanation<'a> {
 
 impl Explanation<'_> {
     /// The time of a unit: the task itself, or a vCPU that it needs.
-    fn unit(&mut self, unit: UnitIx, from: Instant, mut until: Instant, execution: Execution) {
-        while let Some((end, state)) = self.history.units.read(self.number, unit.index(), from, &mut until) {
+    fn unit(&mut self, unit: UnitIx, from: Instant, until: Instant, execution: Execution) {
+        let mut pieces = self.history.units.read(self.number, unit.index(), from, until);
+        while let Some((begin, end, state)) = pieces.next(&self.history.units) {
             match state {
-                State::Picked(processor) => self.picked(unit, processor, (until, end), execution),
-                State::Waits(view) => self.waits(Wait { view, from: until, until: end }),
-                State::Blocked(view, holder) => self.blocked(holder, Wait { view, from: until, until: end }),
+                State::Picked(processor) => self.picked(unit, processor, (begin, end), execution),
+                State::Waits(view) => self.waits(Wait { view, from: begin, until: end }),
+                State::Blocked(view, holder) => self.blocked(holder, Wait { view, from: begin, until: end }),
                 State::Broke(spender) => {
                     let (cause, by) = match spender {
                         UnitIx::NONE => (Cause::BudgetIdledAway, UnitIx::NONE),
                         spender if spender == self.task => (Cause::BudgetUsedBySelf, UnitIx::NONE),
                         spender => (Cause::BudgetUsedBySibling, spender),
                     };
-                    self.parts.add(cause, by, end.since(until));
+                    self.parts.add(cause, by, end.since(begin));
                 }
             }
         }
+        self.history.units.leave(self.number, unit.index(), &pieces);
         // A vCPU that has not been awake yet.
-        self.parts.add(Cause::ProcessorIdle, UnitIx::NONE, until.since(from));
+        self.parts.add(Cause::ProcessorIdle, UnitIx::NONE, pieces.until.since(from));
     }
 
     /// The unit has a processor, which is a vCPU if it is a guest's.
+    #[inline]
     fn picked(
         &mut self,
         unit: UnitIx,
         processor: ProcessorIx,
-        (from, mut until): (Instant, Instant),
+        (from, until): (Instant, Instant),
         execution: Execution,
     ) {
         if !self.history.kernels.knows(unit.index()) {
             return self.executes(unit, processor, (from, until), execution);
         }
-        while let Some((end, busy)) = self.history.kernels.read(self.number, unit.index(), from, &mut until) {
+        let mut pieces = self.history.kernels.read(self.number, unit.index(), from, until);
+        while let Some((begin, end, busy)) = pieces.next(&self.history.kernels) {
             let execution = if busy { Execution::Kernel } else { execution };
-            self.executes(unit, processor, (until, end), execution);
+            self.executes(unit, processor, (begin, end), execution);
         }
+        self.history.kernels.leave(self.number, unit.index(), &pieces);
     }
 
     #[inline]
@@ -187,7 +185,7 @@ impl Explanation<'_> {
         if let Some(vcpu) = self.vcpu_of(processor) {
             return self.unit(vcpu, from, until, execution);
         }
-        let overhead = self.scheduling_until(unit, until).saturating_sub(self.scheduling_until(unit, from));
+        let overhead = self.scheduling(unit, from, until);
         self.parts.add(Cause::Overhead, UnitIx::NONE, overhead);
         let (cause, by) = match execution {
             Execution::Own => (Cause::Executing, UnitIx::NONE),
@@ -199,44 +197,50 @@ impl Explanation<'_> {
         self.parts.add(cause, by, until.since(from) - overhead);
     }
 
-    /// How much of the unit's time scheduling has taken up to then, as far back as is known.
+    /// How much of the unit's time scheduling took.
     #[inline]
-    fn scheduling_until(&mut self, unit: UnitIx, until: Instant) -> Duration {
-        match self.history.switches.before(self.number, unit.index(), until) {
-            Some(Entry { at, what, .. }) => what.before + what.until.min(until).since(*at),
-            None => Duration::ZERO,
+    fn scheduling(&mut self, unit: UnitIx, from: Instant, until: Instant) -> Duration {
+        let mut taken = Duration::ZERO;
+        let mut pieces = self.history.switches.read(self.number, unit.index(), from, until);
+        while let Some((begin, end, over)) = pieces.next(&self.history.switches) {
+            taken += over.min(end).since(begin);
         }
+        self.history.switches.leave(self.number, unit.index(), &pieces);
+        taken
     }
 
     /// A unit that waits looks at a view.
     fn waits(&mut self, wait: Wait) {
-        let Wait { view, from, mut until } = wait;
+        let Wait { view, from, until } = wait;
         // All processors of a view are of the same scheduler.
-        let is_guests = |entry: &Entry<Sight>| self.vcpu_of(entry.what.processor).is_some();
+        let is_guests = |sight: Sight| self.vcpu_of(sight.processor).is_some();
         if !self.history.views.last(view.0 as usize).is_some_and(is_guests) {
             return self.waits_for_processor(wait);
         }
-        while let Some((end, sight)) = self.history.views.read(self.number, view.0 as usize, from, &mut until)
-        {
+        let mut pieces = self.history.views.read(self.number, view.0 as usize, from, until);
+        while let Some((begin, end, sight)) = pieces.next(&self.history.views) {
             if let Some(vcpu) = self.vcpu_of(sight.processor) {
                 let execution = sight.occupant.charged().map_or(Execution::Nothing, Execution::Other);
-                self.unit(vcpu, until, end, execution);
+                self.unit(vcpu, begin, end, execution);
             }
         }
+        self.history.views.leave(self.number, view.0 as usize, &pieces);
     }
 
     /// A task waits for a resource. Its vCPU sleeps where all tasks wait for each other.
-    fn blocked(&mut self, holder: UnitIx, Wait { view, from, mut until }: Wait) {
-        while let Some((end, sight)) = self.history.views.read(self.number, view.0 as usize, from, &mut until)
-        {
+    fn blocked(&mut self, holder: UnitIx, Wait { view, from, until }: Wait) {
+        let mut pieces = self.history.views.read(self.number, view.0 as usize, from, until);
+        while let Some((begin, end, sight)) = pieces.next(&self.history.views) {
             match (self.vcpu_of(sight.processor), sight.occupant.charged()) {
-                (Some(vcpu), Some(_)) => self.unit(vcpu, until, end, Execution::Blocked(holder)),
-                _ => self.parts.add(Cause::Lock, holder, end.since(until)),
+                (Some(vcpu), Some(_)) => self.unit(vcpu, begin, end, Execution::Blocked(holder)),
+                _ => self.parts.add(Cause::Lock, holder, end.since(begin)),
             }
         }
+        self.history.views.leave(self.number, view.0 as usize, &pieces);
     }
 
     /// A unit waits for a physical processor. The longest wait is kept for last.
+    #[inline]
     fn waits_for_processor(&mut self, wait: Wait) {
         if !self.shares {
             return self.others(wait);
@@ -255,25 +259,28 @@ impl Explanation<'_> {
     }
 
     fn others(&mut self, Wait { view, from, until }: Wait) {
-        for (begin, end, sight) in self.history.views.pieces(self.number, view.0 as usize, from, until) {
+        let mut pieces = self.history.views.read(self.number, view.0 as usize, from, until);
+        while let Some((begin, end, sight)) = pieces.next(&self.history.views) {
             let (cause, by) = match sight.occupant.charged() {
                 Some(other) => (Cause::PreemptedByUnit, other),
                 None => (Cause::ProcessorIdle, UnitIx::NONE),
             };
             self.parts.add(cause, by, end.since(begin));
         }
+        self.history.views.leave(self.number, view.0 as usize, &pieces);
     }
 
     /// The longest wait, with what other jobs know of it.
     fn longest_wait(&mut self, wait: Wait) {
         self.number = self.history.next_number();
-        match self.history.shared.span(wait, &mut self.history.views, self.number) {
+        match self.history.shared.span(wait, &self.history.views, self.number) {
             Some(span) => self.parts.add_span(span),
             None => self.others(wait),
         }
     }
 
     /// The vCPU that a processor is; `None`: it is a physical one.
+    #[inline]
     fn vcpu_of(&self, processor: ProcessorIx) -> Option<UnitIx> {
         processor.index().checked_sub(self.history.physical).map(UnitIx::new)
     }

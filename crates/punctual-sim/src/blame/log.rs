@@ -22,14 +22,14 @@ pub(super) struct Log<T> {
     things: Vec<Thing>,
 }
 
-pub(super) struct Entry<T> {
-    pub at: Instant,
+struct Entry<T> {
+    at: Instant,
     /// The entry of the same thing before.
     before: u32,
-    pub what: T,
+    what: T,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Thing {
     last: u32,
     /// Where the explanation of this number has read it.
@@ -40,9 +40,10 @@ struct Thing {
 const NO_ENTRY: u32 = u32::MAX;
 
 impl<T: Copy> Log<T> {
-    pub(super) fn new(things: usize) -> Self {
+    /// With room for this many entries: to make room bit by bit copies all of them again and again.
+    pub(super) fn new(things: usize, room: usize) -> Self {
         let nothing = Thing { last: NO_ENTRY, read_in: 0, read: NO_ENTRY };
-        Log { entries: Vec::new(), things: vec![nothing; things] }
+        Log { entries: Vec::with_capacity(room), things: vec![nothing; things] }
     }
 
     /// How many entries it has.
@@ -61,22 +62,10 @@ impl<T: Copy> Log<T> {
         self.entries.push(Entry { at, before, what });
     }
 
-    /// The latest entry about it.
+    /// What it is at.
     #[inline]
-    pub(super) fn last(&self, thing: usize) -> Option<&Entry<T>> {
-        self.entries.get(self.things[thing].last as usize)
-    }
-
-    /// The last entry about it from before then. An explanation asks from the latest to the earliest.
-    #[inline]
-    pub(super) fn before(&mut self, explanation: u32, thing: usize, until: Instant) -> Option<&Entry<T>> {
-        let place = self.things[thing].place(explanation);
-        while let Some(entry) = self.entries.get(*place as usize)
-            && entry.at >= until
-        {
-            *place = entry.before;
-        }
-        self.entries.get(*place as usize)
+    pub(super) fn last(&self, thing: usize) -> Option<T> {
+        self.entries.get(self.things[thing].last as usize).map(|entry| entry.what)
     }
 
     /// Has anything been written about it?
@@ -85,32 +74,19 @@ impl<T: Copy> Log<T> {
         self.things.get(thing).is_some_and(|thing| thing.last != NO_ENTRY)
     }
 
-    /// What the thing was at from `from` until `until`, piece by piece, from the latest to the earliest. An
-    /// explanation reads everything in this order.
+    /// What the thing was at from `from` until `until`. An explanation reads everything from the latest to
+    /// the earliest, and goes on where it has [left](Log::leave) a thing.
     #[inline]
-    pub(super) fn pieces(
-        &mut self,
-        explanation: u32,
-        thing: usize,
-        from: Instant,
-        until: Instant,
-    ) -> Pieces<'_, T> {
-        let entries = &self.entries;
-        Pieces { entries, read: self.things[thing].place(explanation), from, until }
+    pub(super) fn read(&self, explanation: u32, thing: usize, from: Instant, until: Instant) -> Pieces {
+        let Thing { last, read_in, read } = self.things[thing];
+        Pieces { place: if read_in == explanation { read } else { last }, from, until }
     }
 
-    /// The last of [`Log::pieces`]: when it ends, and what the thing was at. `until` moves to its begin.
+    /// The explanation has read this far.
     #[inline]
-    pub(super) fn read(
-        &mut self,
-        explanation: u32,
-        thing: usize,
-        from: Instant,
-        until: &mut Instant,
-    ) -> Option<(Instant, T)> {
-        let (begin, end, what) = self.pieces(explanation, thing, from, *until).next()?;
-        *until = begin;
-        Some((end, what))
+    pub(super) fn leave(&mut self, explanation: u32, thing: usize, pieces: &Pieces) {
+        let thing = &mut self.things[thing];
+        (thing.read_in, thing.read) = (explanation, pieces.place);
     }
 
     pub(super) fn forget(&mut self) {
@@ -125,39 +101,27 @@ impl<T: Copy> Log<T> {
     }
 }
 
-impl Thing {
-    /// The entry that the explanation has come to.
-    #[inline]
-    fn place(&mut self, explanation: u32) -> &mut u32 {
-        if self.read_in != explanation {
-            self.read_in = explanation;
-            self.read = self.last;
-        }
-        &mut self.read
-    }
-}
-
-/// What one thing was at in a span of time, from the latest piece to the earliest.
-pub(super) struct Pieces<'a, T> {
-    entries: &'a [Entry<T>],
-    read: &'a mut u32,
+/// What one thing was at in a span of time, from the latest piece to the earliest. It borrows nothing, for
+/// what a piece says leads to other things of the same log.
+pub(super) struct Pieces {
+    /// The entry that comes next.
+    place: u32,
     from: Instant,
-    until: Instant,
+    /// What has been read begins here.
+    pub until: Instant,
 }
 
-impl<T: Copy> Iterator for Pieces<'_, T> {
+impl Pieces {
     /// From when until when, and what.
-    type Item = (Instant, Instant, T);
-
     #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+    pub(super) fn next<T: Copy>(&mut self, log: &Log<T>) -> Option<(Instant, Instant, T)> {
         if self.until <= self.from {
             return None;
         }
         loop {
-            let entry = self.entries.get(*self.read as usize)?;
+            let entry = log.entries.get(self.place as usize)?;
             if entry.at > self.from {
-                *self.read = entry.before;
+                self.place = entry.before;
             }
             if entry.at < self.until {
                 let begin = entry.at.max(self.from);

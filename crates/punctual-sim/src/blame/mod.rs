@@ -132,6 +132,9 @@ impl<'h> Blamer<'h> {
         let (vcpus, tasks) = (host.vcpus.len(), host.tasks.len());
         let schedulers = host.pools.len() + host.domains.len();
         let processors = host.processors + vcpus;
+        let history_max = changes_max.max(8 * (processors + tasks));
+        // The last instant may write more than there is room for.
+        let room = history_max.min(HISTORY_MAX) + processors;
         let mut blamer = Blamer {
             host,
             units: Vec::with_capacity(vcpus + tasks),
@@ -141,8 +144,8 @@ impl<'h> Blamer<'h> {
             wide: Vec::new(),
             wide_of: vec![Vec::new(); processors],
             last_inside: vec![UnitIx::NONE; vcpus],
-            history: History::new(host.processors, vcpus, tasks, shared_min),
-            history_max: changes_max.max(8 * (processors + tasks)),
+            history: History::new((host.processors, vcpus, tasks), shared_min, room),
+            history_max,
             open: (0..tasks).map(|_| OpenJob::default()).collect(),
             ways: vec![VecDeque::new(); tasks],
             jobs: Jobs::new(tasks),
@@ -280,13 +283,16 @@ impl<'h> Blamer<'h> {
         }
     }
 
+    /// Is there anything to find out of the scheduler's units? Most of what is settled changes nothing.
+    #[inline(always)]
+    fn is_unsettled(&self, scheduler: SchedulerIx) -> bool {
+        let state = &self.schedulers[scheduler.index()];
+        self.unsettled != 0 && (state.timer || !state.undecided.is_empty())
+    }
+
     /// All decisions of the instant are taken: what are the units of the scheduler at that have no
     /// processor?
-    #[inline]
     fn settled(&mut self, now: Instant, scheduler: Scheduler<'_>) {
-        if self.unsettled == 0 {
-            return;
-        }
         let state = &mut self.schedulers[scheduler.ix.index()];
         if std::mem::take(&mut state.timer) {
             self.unsettled -= 1;
@@ -308,24 +314,23 @@ impl<'h> Blamer<'h> {
 
     /// Which of the units whose budget was used up have got some?
     fn look_at_budgets(&mut self, scheduler: Scheduler<'_>) {
-        let mut broke = std::mem::take(&mut self.schedulers[scheduler.ix.index()].broke);
-        broke.retain(|&unit| {
+        let of = &mut self.schedulers[scheduler.ix.index()];
+        let mut at = 0;
+        while let Some(&unit) = of.broke.get(at) {
             let state = &mut self.units[unit.index()];
             if state.standing == Standing::Broke && state.awake {
                 let account = scheduler.policy.account(state.id);
                 if account.left == Some(Duration::ZERO) && !account.may_overrun {
-                    return true;
+                    at += 1;
+                    continue;
                 }
                 state.standing = Standing::Undecided;
-                self.schedulers[scheduler.ix.index()].undecided.push(unit);
+                of.undecided.push(unit);
                 self.unsettled += 1;
             }
-            self.units[unit.index()].listed = false;
-            false
-        });
-        let kept = &mut self.schedulers[scheduler.ix.index()].broke;
-        broke.append(kept);
-        *kept = broke;
+            state.listed = false;
+            of.broke.swap_remove(at);
+        }
     }
 
     /// The unit has work and no processor.
@@ -506,7 +511,7 @@ impl Observer for Blamer<'_> {
             }
             Event::Overdue { task, job, release } => self.finish(now, task, (job, release), true),
             Event::Blocked { task, holder } => self.blocked(task, holder),
-            Event::Settled { scheduler } => self.settled(now, scheduler),
+            Event::Settled { scheduler } if self.is_unsettled(scheduler.ix) => self.settled(now, scheduler),
             _ => {}
         }
     }

@@ -109,9 +109,15 @@ impl Parts {
         if time.is_zero() {
             return;
         }
-        if let Some(part) = self.find(cause, by) {
-            part.time += time;
-        } else if self.list.len() < self.list_max || by == UnitIx::NONE {
+        match self.find(cause, by) {
+            Some(part) => part.time += time,
+            None => self.append(cause, by, time),
+        }
+    }
+
+    /// Adds what is not in the list.
+    fn append(&mut self, cause: Cause, by: UnitIx, time: Duration) {
+        if self.list.len() < self.list_max || by == UnitIx::NONE {
             self.places[place(cause, by)] = self.list.len() as u32;
             self.list.push(Part { time, by, cause });
         } else {
@@ -295,13 +301,19 @@ impl Jobs {
 
 /// Parts with names, the greatest first.
 fn causes(host: &Host, task: TaskIx, parts: &[Part]) -> Vec<CauseTime> {
-    let cause = |part: &Part| CauseTime {
+    let mut parts: Vec<&Part> = parts.iter().collect();
+    // Names decide only between equal ones.
+    parts.sort_unstable_by_key(|part| (Reverse(part.time), part.cause));
+    let is_tied = parts.windows(2).any(|two| (two[0].time, two[0].cause) == (two[1].time, two[1].cause));
+    let cause = |part: &&Part| CauseTime {
         cause: part.cause,
         by: part.by.some().map(|by| name(host, task, part.cause, by)),
         time_ns: part.time.as_ns(),
     };
     let mut causes: Vec<CauseTime> = parts.iter().map(cause).collect();
-    sort_causes(&mut causes);
+    if is_tied {
+        sort_causes(&mut causes);
+    }
     causes
 }
 

@@ -62,7 +62,7 @@ impl Shared {
 
     /// What processors did while a unit waited; `None`: another unit that began to wait then has waited
     /// longer.
-    pub(super) fn span(&mut self, wait: Wait, views: &mut Log<Sight>, explanation: u32) -> Option<&Span> {
+    pub(super) fn span(&mut self, wait: Wait, views: &Log<Sight>, explanation: u32) -> Option<&Span> {
         let begins_so = |span: &Span| (span.wait.view, span.wait.from) == (wait.view, wait.from);
         let place = match self.spans.iter().position(begins_so) {
             Some(place) if self.spans[place].wait.until > wait.until => return None,
@@ -79,7 +79,8 @@ impl Shared {
         self.spans[..=place].rotate_right(1);
         let span = &mut self.spans[0];
         let known = std::mem::replace(&mut span.wait.until, wait.until);
-        for (from, until, sight) in views.pieces(explanation, wait.view.0 as usize, known, wait.until) {
+        let mut pieces = views.read(explanation, wait.view.0 as usize, known, wait.until);
+        while let Some((from, until, sight)) = pieces.next(views) {
             match sight.occupant.charged() {
                 Some(unit) => span.add(unit, until.since(from)),
                 None => span.idle += until.since(from),
