@@ -95,6 +95,48 @@ async function keys(page) {
   await page.waitForFunction(() => document.getElementById('updated').textContent.startsWith('Updated'));
 }
 
+const UNITS_NS = { ns: 1, us: 1e3, ms: 1e6, s: 1e9 };
+
+// A click on a head sorts, a second one the other way round, a third one not at all; the filter leaves the
+// VMs whose names have the text. The address keeps both.
+async function arranges(page) {
+  const kind = 'sorting and filter';
+  const texts = (column) => page.$$eval('#actors tr', (rows, at) =>
+    rows.map(({ cells }) => cells[at].firstChild.textContent), column);
+  const head = (column) => page.locator(`[data-sort=${column}]`);
+  const sorted = async (column) => page.locator('th', { has: head(column) }).getAttribute('aria-sort');
+  const asGiven = (await texts(0)).join();
+  const byName = (await texts(0)).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+  assert(kind, byName.join() !== asGiven, 'the service has the VMs in order of name: nothing is tested');
+  await head('name').focus();
+  await page.keyboard.press('Enter');
+  assert(kind, (await texts(0)).join() === byName.join(), `by name: ${await texts(0)}`);
+  assert(kind, await sorted('name') === 'ascending', `aria-sort is ${await sorted('name')}`);
+  await head('name').click();
+  assert(kind, (await texts(0)).join() === byName.reverse().join(), `from the last: ${await texts(0)}`);
+  await head('name').click();
+  assert(kind, (await texts(0)).join() === asGiven && await sorted('name') === null, 'a third click sorts');
+  await head('wakeup').click();
+  const wakeups = (await texts(7)).filter((text) => text !== '-').map((text) => text.split('\u00a0'));
+  const times_ns = wakeups.map(([number, unit]) => number * UNITS_NS[unit]);
+  assert(kind, times_ns.length >= 2, `wake-ups are known of ${times_ns.length} VMs`);
+  assert(kind, times_ns.every((time, at) => !at || time <= times_ns[at - 1]), `longest first: ${wakeups}`);
+  await page.fill('#filter', 'RELAY-feed');
+  assert(kind, (await texts(0)).join() === 'relay-feeder', `the filter leaves ${await texts(0)}`);
+  assert(kind, /^1 of \d+ shown$/.test(await page.textContent('#shown')), await page.textContent('#shown'));
+  const address = page.url();
+  assert(kind, address === `${url}?sort=-wakeup&name=RELAY-feed`, `the address is ${address}`);
+  await page.reload();
+  await page.locator('#actors tr').first().waitFor();
+  assert(kind, (await texts(0)).join() === 'relay-feeder', `after a reload there is ${await texts(0)}`);
+  assert(kind, await sorted('wakeup') === 'descending', 'a reload forgets what sorts');
+  await page.fill('#filter', '');
+  assert(kind, page.url() === `${url}?sort=-wakeup`, `without the filter the address is ${page.url()}`);
+  await head('wakeup').click();
+  await head('wakeup').click();
+  assert(kind, page.url() === url, `in the end the address is ${page.url()}`);
+}
+
 // A service that does not answer does not look like an idle host, and the page goes on when it does again.
 async function reconnects(page) {
   const kind = 'a service that does not answer';
@@ -137,6 +179,7 @@ async function photograph(browser) {
     if (kind === 'wide, light') {
       await shows(page);
       await keys(page);
+      await arranges(page);
       await reconnects(page);
     }
     await context.close();

@@ -313,7 +313,7 @@ function actorRow() {
 }
 
 function waited(cell, actor, most_ns) {
-  const all_ns = sum(actor.lately, ({ time_ns }) => time_ns);
+  const all_ns = waited_ns(actor);
   keyed(cell.firstChild, actor.lately, ({ cause }) => cause,
     ({ cause }) => element('i', { class: causeFill(cause) }),
     (node, { time_ns }) => { node.style.width = `${(100 * time_ns) / most_ns}%`; });
@@ -323,9 +323,84 @@ function waited(cell, actor, most_ns) {
   put(cell.lastChild, all_ns ? `${time(all_ns)}: ${shown.join(', ')}` : 'nothing known');
 }
 
+// What each column is sorted by; null: nothing is known. A budget counts by its share of the period.
+const waited_ns = (actor) => sum(actor.lately, ({ time_ns }) => time_ns);
+const SORTS = {
+  name: ({ name: text }) => text,
+  class: (actor) => [actor.class, actor.pool].filter(Boolean).join(', '),
+  state: (actor) => actor.state,
+  budget: ({ budget_ns: budget, period_ns: period }) =>
+    (budget === null || !period ? null : budget / period),
+  delivered: (actor) => actor.delivered_ratio,
+  runs: (actor) => actor.run_share,
+  waited: waited_ns,
+  wakeup: (actor) => (actor.wakeups ? actor.latency_max_ns : null),
+};
+const TEXTS = ['name', 'class', 'state'];
+
+// How VMs are arranged is in the address, so that a reload and a bookmark keep it: ?sort=-waited&name=relay.
+const view = { sort: '', isDescending: false, filter: '' };
+
+function readAddress() {
+  const query = new URLSearchParams(location.search);
+  const sort = query.get('sort') || '';
+  const column = sort.replace(/^-/, '');
+  view.sort = Object.hasOwn(SORTS, column) ? column : '';
+  view.isDescending = view.sort !== '' && sort.startsWith('-');
+  view.filter = (query.get('name') || '').slice(0, at('filter').maxLength);
+  at('filter').value = view.filter;
+}
+
+function writeAddress() {
+  const query = new URLSearchParams();
+  if (view.sort) query.set('sort', (view.isDescending ? '-' : '') + view.sort);
+  if (view.filter) query.set('name', view.filter);
+  history.replaceState(null, '', query.size ? `?${query}` : location.pathname);
+}
+
+// Texts begin with the first, numbers with the greatest; then the other way round; then as the service has
+// them.
+function sortBy(column) {
+  const first = !TEXTS.includes(column);
+  if (view.sort !== column) [view.sort, view.isDescending] = [column, first];
+  else if (view.isDescending === first) view.isDescending = !first;
+  else [view.sort, view.isDescending] = ['', false];
+}
+
+function compare(a, b) {
+  const [one, other] = [SORTS[view.sort](a), SORTS[view.sort](b)];
+  if (one === null || other === null) return (one === null) - (other === null);
+  const order = typeof one === 'string' ? one.localeCompare(other, 'en', { numeric: true }) : one - other;
+  return view.isDescending ? -order : order;
+}
+
+// Those that the filter lets through, in order; what nothing is known of comes last.
+function arranged(all) {
+  const wanted = view.filter.toLowerCase();
+  const list = all.filter((actor) => actor.name.toLowerCase().includes(wanted));
+  return view.sort ? list.sort(compare) : list;
+}
+
+function heads() {
+  document.querySelectorAll('[data-sort]').forEach((button) => {
+    const head = button.parentElement;
+    if (button.dataset.sort !== view.sort) head.removeAttribute('aria-sort');
+    else head.setAttribute('aria-sort', view.isDescending ? 'descending' : 'ascending');
+  });
+}
+
+function arrange() {
+  writeAddress();
+  heads();
+  if (state.data && state.data.is_connected) actors(state.data);
+}
+
 function actors(data) {
-  const most_ns = Math.max(1, ...data.actors.map((one) => sum(one.lately, ({ time_ns }) => time_ns)));
-  keyed(at('actors'), data.actors, ({ process }) => process, actorRow, (row, actor) => {
+  // A bar is as long as before when the filter changes.
+  const most_ns = Math.max(1, ...data.actors.map(waited_ns));
+  const list = arranged(data.actors);
+  put(at('shown'), view.filter ? `${list.length} of ${data.actors.length} shown` : '');
+  keyed(at('actors'), list, ({ process }) => process, actorRow, (row, actor) => {
     const cell = (index, text) => put(row.cells[index].firstChild, text);
     cell(0, name(actor.name));
     put(row.cells[0].lastChild, `${kindOf(actor)}, process ${actor.process}`);
@@ -448,6 +523,16 @@ at('pause').addEventListener('click', () => {
   if (!state.isPaused) poll();
   else put(at('updated'), `Paused at ${clock(new Date())}.`);
 });
+document.querySelectorAll('[data-sort]').forEach((button) => button.addEventListener('click', () => {
+  sortBy(button.dataset.sort);
+  arrange();
+}));
+at('filter').addEventListener('input', () => {
+  view.filter = at('filter').value;
+  arrange();
+});
+readAddress();
+heads();
 document.addEventListener('visibilitychange', poll);
 const redraw = () => {
   paints = null;
