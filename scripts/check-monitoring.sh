@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Checks metrics, alerts and dashboard with Debian's Prometheus: the rules by their own tests, the metrics by
-# promtool, and all of it together on a real VM under enforcement: Prometheus scrapes the service, every query
-# of the dashboard has data, a VM that is stopped and a service that is gone raise their alerts.
+# promtool, and all of it together on real VMs under enforcement: Prometheus scrapes the service, every query
+# of the dashboard has data, and seven of the eight alerts fire, each for a cause that is made on purpose.
+# Here they wait for seconds instead of minutes. Only a hypervisor below can cause what PunctualStolen is
+# about.
 #
 # exit: 0 all of that holds, 1 something does not, 77 skipped: something is missing here, which is said.
 set -euo pipefail
@@ -61,7 +63,25 @@ match = [{ name = "relay-*" }]
 budget = "2ms"
 period = "10ms"
 priority = 1
+
+[class.busy]
+match = [{ name = "busy-*" }]
+budget = "2ms"
+period = "10ms"
+priority = 2
+
+[class.greedy]
+match = [{ name = "greedy-*" }]
+budget = "9ms"
+period = "10ms"
+priority = 0
 END
+# Guests of one sector: one sleeps from tick to tick (sti; hlt; jmp), one never does (jmp).
+guest() { head -c 510 <(printf "$1" && head -c 510 /dev/zero) && printf '\x55\xaa'; }
+guest '\xfb\xf4\xeb\xfd' >"$work/ticks.img"
+guest '\xeb\xfe' >"$work/spins.img"
+# Waits of seconds and windows of seconds, as causes are made one after the other.
+sed -E 's/for: [0-9]+m/for: 1s/; s/\[5m\]/[10s]/' packaging/prometheus/punctual.rules.yml >"$work/rules.yml"
 
 # start LOG COMMAND...: in the background, until the end.
 start() {
@@ -85,9 +105,14 @@ start enforce.log "$punctual" enforce --run "$work/run" --grace 2
 wait_for "the enforcing process" test -S "$work/run/punctual/enforce"
 start serve.log "$punctual" serve --config "$work/etc" --run "$work/run"
 service=${started[-1]}
-# The firmware finds nothing to boot from, and looks again and again.
-start vm.log qemu-system-x86_64 -name relay-1,debug-threads=on -accel tcg -display none -nodefaults -m 64
-vm=${started[-1]}
+# vm NAME GUEST: a VM that runs one of these guests.
+vm() {
+    start "$1.log" qemu-system-x86_64 -name "$1,debug-threads=on" -accel tcg -display none -nodefaults -m 64 \
+        -drive "file=$work/$2.img,format=raw,snapshot=on"
+}
+vm relay-1 ticks
+relay=${started[-1]}
+vm busy-1 spins
 start exporter.log "$punctual" status --run "$work/run" --metrics --listen 127.0.0.1:0
 wait_for "the exporter" grep -q http "$work/exporter.log"
 url=$(sed -n 's/^metrics are at //p' "$work/exporter.log")
@@ -99,7 +124,7 @@ wait_for "the VM under enforcement" held
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 cat >"$work/prometheus.yml" <<END
 global: { scrape_interval: 1s, evaluation_interval: 1s }
-rule_files: [$PWD/packaging/prometheus/punctual.rules.yml]
+rule_files: [$work/rules.yml]
 scrape_configs:
   - { job_name: punctual, static_configs: [{ targets: ["$(cut -d/ -f3 <<<"$url")"] }] }
 END
@@ -119,10 +144,51 @@ while read -r query; do
     wait_for "data for $query" has "$query"
 done <"$work/queries"
 
-kill -STOP "$vm"
-wait_for "the alert of a VM that is stopped" has 'ALERTS{alertname="PunctualHeldBack",cause="stopped"}'
-kill -CONT "$vm"
-has 'ALERTS{alertname="PunctualDown"}' && fail "PunctualDown fires although the service answers"
-kill "$service"
-wait_for "the alert of a service that is gone" has 'ALERTS{alertname="PunctualDown"}'
-echo "check-monitoring: $(wc -l <"$work/queries") queries have data, and the alerts come"
+fires() { has "ALERTS{alertname=\"$1\",alertstate=\"firing\"${2:+,$2}}"; }
+is_quiet() { ! fires "$@"; }
+alerts=0
+# expect ALERT [LABELS]: it does not fire yet; then, by what `cause` does, it fires.
+expect() {
+    wait_for "$1{${2-}} is quiet" is_quiet "$@"
+    cause
+    wait_for "$1{${2-}} fires" fires "$@"
+    alerts=$((alerts + 1))
+}
+
+cause() { kill -STOP "$relay"; }
+expect PunctualHeldBack 'cause="stopped",domain="relay-1"'
+kill -CONT "$relay"
+
+cp "$work/etc/host.toml" "$work/host.toml"
+cause() { echo 'mode = "sometimes"' >"$work/etc/host.toml" && kill -HUP "$service"; }
+expect PunctualReloadFailed
+cp "$work/host.toml" "$work/etc/host.toml"
+kill -HUP "$service"
+wait_for "PunctualReloadFailed ends" is_quiet PunctualReloadFailed
+
+# A real-time thread above all VMs has their processor 8 ms of 10.
+cause() {
+    start spinner.log chrt -f 98 taskset -c 1 timeout 90 python3 -c '
+import time
+while True:
+    end = time.monotonic() + 0.008
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.002)'
+    spinner=${started[-1]}
+}
+expect PunctualPreempted 'cause="other-thread",domain="relay-1"'
+wait_for "PunctualWakeupLatency{relay-1} fires" fires PunctualWakeupLatency 'domain="relay-1"'
+wait_for "PunctualBudgetShort{busy-1} fires" fires PunctualBudgetShort 'domain="busy-1"'
+alerts=$((alerts + 2))
+kill "$spinner"
+
+# A VM of more budget than is left, and more urgent than the others.
+cause() { vm greedy-1 spins; }
+expect PunctualPreempted 'cause="preempted-by-unit",domain="busy-1"'
+wait_for "PunctualNotGuaranteed fires" fires PunctualNotGuaranteed
+alerts=$((alerts + 1))
+
+cause() { kill "$service"; }
+expect PunctualDown
+echo "check-monitoring: $(wc -l <"$work/queries") queries have data, $alerts alerts fire for their causes"
