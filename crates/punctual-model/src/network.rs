@@ -205,6 +205,56 @@ pub struct Interface {
     pub params: InterfaceParams,
     /// Live: its VLANs.
     pub vlans: Vlans,
+    /// Live: the group addresses whose frames it sends or receives.
+    pub groups: Vec<Groups>,
+}
+
+/// Group addresses (multicast), both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// The first one.
+    pub first: [u8; 6],
+    /// The last one.
+    pub last: [u8; 6],
+}
+
+impl Groups {
+    /// Reads `01:0c:cd:04:00:01`, or two of them with `-` between. `None`: these are no group addresses, or
+    /// the second one is before the first one.
+    pub fn parse(text: &str) -> Option<Groups> {
+        let address = |text: &str| {
+            let mut address = [0; 6];
+            let mut parts = text.split(':');
+            for byte in &mut address {
+                let part = parts.next()?;
+                let is_hex = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+                let part = Some(part).filter(|_| is_hex)?;
+                *byte = u8::from_str_radix(part, 16).ok()?;
+            }
+            // The lowest bit of the first byte makes a group (IEEE 802).
+            (parts.next().is_none() && address[0] & 1 == 1).then_some(address)
+        };
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let groups = Groups { first: address(first)?, last: address(last)? };
+        (groups.first <= groups.last).then_some(groups)
+    }
+
+    /// Is this one of them?
+    pub fn contains(&self, address: [u8; 6]) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+}
+
+impl std::fmt::Display for Groups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let address =
+            |[a, b, c, d, e, f]: [u8; 6]| format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+        f.write_str(&address(self.first))?;
+        if self.first != self.last {
+            write!(f, "-{}", address(self.last))?;
+        }
+        Ok(())
+    }
 }
 
 /// A host beyond the network card; it is never short of processor time.

@@ -3,6 +3,7 @@
 
 mod examples;
 mod export;
+mod groups;
 mod host_file;
 mod import;
 mod locks;

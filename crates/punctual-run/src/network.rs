@@ -165,6 +165,7 @@ fn ports(
             plane: planes.of(interface.params.priority),
             address: Some(ethernet),
             vlans: network.interfaces[index].vlans.clone(),
+            groups: network.interfaces[index].groups.clone(),
         });
     }
     Ok((ports, planes, interfaces))
@@ -178,6 +179,7 @@ fn uplink_port(uplink: &Uplink, end: End, planes: &Planes) -> Port {
         params: uplink.params.clone(),
         address: None,
         vlans: uplink.vlans.clone(),
+        groups: Vec::new(),
     }
 }
 
@@ -199,6 +201,7 @@ fn outside_port(
         plane,
         address: Some(ethernet),
         vlans: network.outside[index].vlans.clone(),
+        groups: Vec::new(),
     };
     let network = NetworkIx(number);
     let socket = OutsideSocket::Frames(other);

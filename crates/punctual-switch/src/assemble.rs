@@ -17,6 +17,7 @@ use crate::limits::PORTS_MAX;
 use crate::lock::PiMutex;
 use crate::mailbox::Mailbox;
 use crate::plane::{Plane, PlaneHandles, RunPlane};
+use crate::port_queue::Membership;
 use crate::port_state::Change;
 use crate::shared::{SPENT_MAX, Shared, SharedPort};
 use crate::sys::eventfd;
@@ -95,6 +96,7 @@ impl Visitor for PlaneBuilder<'_> {
         let mut plane = Plane::new(handles, discipline, is_served, &params).map_err(Error::Start)?;
         for (port, of) in config.ports.iter().enumerate() {
             plane.set_home(port, of.end.home(port));
+            plane.set_membership(port, Membership::of(of));
         }
         plane.poll_time = config.planes[index].poll;
         if config.check {

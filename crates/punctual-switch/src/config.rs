@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use punctual_model::network::Vlans;
+use punctual_model::network::{Groups, Vlans};
 use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_sched::Duration;
@@ -99,6 +99,8 @@ pub struct Port {
     /// The address that is reserved for its VM.
     pub address: Option<Address>,
     pub vlans: Vlans,
+    /// The group addresses whose frames it sends or receives. Uplinks receive those of all ports.
+    pub groups: Vec<Groups>,
 }
 
 /// A plane's thread.

@@ -200,6 +200,7 @@ fn config(setting: &Setting, wires: [Burst; 2]) -> Config {
         plane: 0,
         address: Some(address(at)),
         vlans: Vlans::default(),
+        groups: Vec::new(),
     };
     Config {
         ports: wires.into_iter().enumerate().map(port).collect(),

@@ -17,7 +17,7 @@ use rustix::time::Timespec;
 
 use crate::limits::PORTS_MAX;
 use crate::lock::PiMutex;
-use crate::port_queue::PortQueue;
+use crate::port_queue::{Membership, PortQueue};
 use crate::ring::{RxRing, TxRing};
 use crate::stats::{PlaneStats, PortStats};
 use crate::sys::{eventfd, signal};
@@ -223,9 +223,11 @@ impl Attach {
         params: InterfaceParams,
         is_served: bool,
         vlans: Option<Arc<Filter>>,
+        membership: Membership,
     ) -> Attach {
-        let queue = Some(PortQueue::new(home, &params, is_served, vlans.is_some()));
-        Attach { port, params, is_served, queue, vlans }
+        let mut queue = PortQueue::new(home, &params, is_served, vlans.is_some());
+        queue.membership = membership;
+        Attach { port, params, is_served, queue: Some(queue), vlans }
     }
 }
 

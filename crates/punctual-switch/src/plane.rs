@@ -57,7 +57,7 @@ use crate::check::{Checker, Violation};
 use crate::error::RingError;
 use crate::limits::PORTS_MAX;
 use crate::mailbox::{Command, Mailbox};
-use crate::port_queue::PortQueue;
+use crate::port_queue::{Membership, PortQueue};
 use crate::ring::RxRing;
 #[cfg(feature = "testing")]
 use crate::ring::TxRing;
@@ -281,6 +281,10 @@ impl<D: Discipline> Plane<D> {
     /// What is sent from `port` counts as sent from the port `home`.
     pub(crate) fn set_home(&mut self, port: usize, home: usize) {
         self.ports[port].home = home;
+    }
+
+    pub(crate) fn set_membership(&mut self, port: usize, membership: Membership) {
+        self.ports[port].membership = membership;
     }
 
     /// May a frame of `vlan` leave through `port`? Without VLANs every port is in the only one.

@@ -4,12 +4,15 @@
 //! [`IN_FLIGHT_MAX`]. A frame is finished when all its receivers have it; finished frames are returned to the
 //! driver in the order of their numbers, whatever the order of deliveries.
 
+use punctual_model::network::Groups;
 use punctual_net::discipline::RING_SLOTS_DEFAULT;
 use punctual_net::{InterfaceParams, Packet, Rate, TokenBucket};
 use punctual_sched::{Duration, Instant};
 
 use crate::check::urgency;
+use crate::config::{End, Port};
 use crate::error::DeliverError;
+use crate::frame::Address;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::ring::{Chain, Delivery, RxRing, TxRing};
 use crate::stats::PortStats;
@@ -70,6 +73,7 @@ pub(crate) struct PortQueue {
     /// Slots of the RX ring in the discipline's account.
     pub(crate) ring_slots: u32,
     pub(crate) flood_bucket: TokenBucket,
+    pub(crate) membership: Membership,
     pub(crate) route: Route,
     /// A smaller number is more urgent.
     pub(crate) urgency: u64,
@@ -82,6 +86,24 @@ pub(crate) struct PortQueue {
     /// By queue: are there used entries that are not published?
     pub(crate) is_pending: [bool; 2],
     pub(crate) stats: PortStats,
+}
+
+/// Which frames to group addresses a port sends and receives without the limit of floods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Membership {
+    groups: Box<[Groups]>,
+    pub(crate) is_uplink: bool,
+}
+
+impl Membership {
+    pub(crate) fn of(port: &Port) -> Membership {
+        let is_uplink = matches!(port.end, End::Uplink(_) | End::UplinkClass(..));
+        Membership { groups: port.groups.clone().into(), is_uplink }
+    }
+
+    pub(crate) fn has(&self, group: Address) -> bool {
+        self.groups.iter().any(|of| of.contains(group.0))
+    }
 }
 
 impl PortQueue {
@@ -101,6 +123,7 @@ impl PortQueue {
             window: WINDOW.min(ring_slots),
             ring_slots,
             flood_bucket: TokenBucket::new(Instant::ZERO, FLOOD_RATE),
+            membership: Membership::default(),
             route: Route::default(),
             urgency: urgency(params),
             place: usize::MAX,

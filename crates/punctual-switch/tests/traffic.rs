@@ -1,5 +1,6 @@
 //! Frames from VM to VM.
 
+use punctual_model::network::Groups;
 use punctual_net::{InterfaceParams, Rate};
 use punctual_switch::features;
 use punctual_switch::session::TX;
@@ -64,6 +65,39 @@ fn floods_leave_a_quarter_of_a_sleeping_receivers_buffers_to_frames_for_it() {
         let report = lab.stop();
         assert_eq!(report.ports[0].drops.destination_ring, 0);
         assert!(report.ports[2].drops.destination_ring > 600, "{:?}", report.ports[2].drops);
+    }
+}
+
+/// Sampled values (IEC 61850-9-2) have group addresses, and 4,000 frames a second a stream.
+#[test]
+fn frames_of_a_group_go_to_its_members_however_many_they_are() {
+    const FRAMES: u64 = 20_000;
+    let group = Groups::parse("01:0c:cd:04:00:00-01:0c:cd:04:01:ff").expect("groups");
+    for planes in [vec![0, 0, 0, 0], vec![0, 1, 0, 1]] {
+        let mut setting = Setting { planes, ..Setting::plain("rtca", 4) };
+        setting.groups = vec![vec![group], vec![group]];
+        let mut lab = Lab::new(setting);
+        let [mut publisher, mut subscriber, mut other, mut flooder] =
+            [0, 1, 2, 3].map(|port| lab.vm(port, Options::default()));
+        let to = [1, 0x0c, 0xcd, 4, 0, 7];
+        let (mut sent, mut received) = (0, 0);
+        while received < FRAMES {
+            if sent < FRAMES
+                && sent - received < 64
+                && publisher.send(&testing::frame(to, address(0), 0, 64)).expect("sent")
+            {
+                sent += 1;
+            }
+            received += u64::from(subscriber.receive().expect("whole").is_some());
+            publisher.reclaim().expect("reclaimed");
+        }
+        // A port that is no member floods, within the limit, to all.
+        assert!(flooder.send(&testing::frame(to, address(3), 0, 64)).expect("sent"));
+        other.receive_within(LONG).expect("whole").expect("the flooded frame");
+        let report = lab.stop();
+        let drops = report.ports[0].drops;
+        assert_eq!((drops.flood, drops.softnet, drops.destination_ring), (0, 0, 0));
+        assert_eq!(report.ports[2].received.packets, 1, "no member gets none of them");
     }
 }
 

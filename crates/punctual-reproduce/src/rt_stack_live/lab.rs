@@ -252,6 +252,7 @@ impl<'a> Lab<'a> {
             plane: 0,
             address: None,
             vlans: Vlans::default(),
+            groups: Vec::new(),
         };
         let enter = || keep_from_vcpus(0, MOVER_PRIORITY);
         let ports = vec![

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::Host;
 use punctual_model::file::{self, Overrides};
-use punctual_model::network::{Network, Vlans};
+use punctual_model::network::{Groups, Network, Vlans};
 use punctual_model::text::printable;
 use punctual_net::InterfaceParams;
 use punctual_switch::frame::Address;
@@ -29,6 +29,7 @@ pub(super) struct Wanted {
     params: InterfaceParams,
     plane: usize,
     vlans: Vlans,
+    groups: Vec<Groups>,
     address: Option<Address>,
     uplink: Option<Uplink>,
     /// The ports of an uplink's classes, which come and go with it.
@@ -53,6 +54,7 @@ pub(super) fn wanted(
             params: interface.params.clone(),
             plane: planes.of(interface.params.priority),
             vlans: interface.vlans.clone(),
+            groups: interface.groups.clone(),
             address: Some(address),
             uplink: None,
             classes: Vec::new(),
@@ -73,6 +75,7 @@ impl Wanted {
             params: uplink.params.clone(),
             plane: planes.of(uplink.params.priority),
             vlans: uplink.vlans.clone(),
+            groups: Vec::new(),
             address: None,
             classes: uplink.classes().map(|class| Wanted::of(class, planes)).collect(),
             uplink: Some(uplink),
@@ -108,6 +111,7 @@ impl Wanted {
             plane: self.plane,
             address: self.address,
             vlans: self.vlans.clone(),
+            groups: self.groups.clone(),
         }
     }
 

@@ -225,6 +225,7 @@ fn port(folder: &Path, port: usize, planes: Planes) -> Port {
         plane: usize::from(planes.count() == 2 && port >= 2),
         address: Some(punctual_switch::frame::Address(address(port))),
         vlans: punctual_model::network::Vlans::default(),
+        groups: Vec::new(),
     }
 }
 

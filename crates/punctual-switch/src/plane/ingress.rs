@@ -7,10 +7,10 @@ use punctual_sched::{Duration, Instant};
 
 use super::Plane;
 use super::polled::PolledRing;
-use crate::frame::{self, FrameHead};
+use crate::frame::{self, Address, FrameHead};
 use crate::limits::{IN_FLIGHT_MAX, PORTS_MAX};
 use crate::narrow::to_u32;
-use crate::port_queue::{Route, Tag, packet_id};
+use crate::port_queue::{PortQueue, Route, Tag, packet_id};
 use crate::ring::{Popped, RxRing};
 use crate::session::TX;
 use crate::stats::Drops;
@@ -221,7 +221,7 @@ impl<D: Discipline> Plane<D> {
             }
             Some(receiver) if self.passes(port, number, receiver, bytes) => {}
             Some(receiver) => self.arrive(port, number, receiver, bytes),
-            None => self.flood(port, number, bytes, class),
+            None => self.flood(port, number, bytes, frame::addresses(&head.ethernet_header()).0, class),
         }
     }
 
@@ -277,24 +277,38 @@ impl<D: Discipline> Plane<D> {
         self.forward(port, number, bytes, &head, (vlan, ethernet.is_stacked()));
     }
 
-    /// Sends a frame to all ports with an RX ring, within the port's rate for floods.
-    fn flood(&mut self, port: usize, number: u32, bytes: u32, (vlan, is_stacked): (Vlan, bool)) {
+    /// Does the frame go to the members of a group only? An uplink sends to the groups of all.
+    fn is_for_members(&self, port: usize, to: Address) -> bool {
+        let sender = &self.ports[port].membership;
+        let has = |queue: &PortQueue| queue.membership.has(to);
+        to.is_group() && (sender.has(to) || sender.is_uplink && self.ports.iter().any(has))
+    }
+
+    /// Sends a frame to all ports with an RX ring, within the port's rate for floods, or to the members of its
+    /// group.
+    fn flood(&mut self, port: usize, number: u32, bytes: u32, to: Address, (vlan, is_stacked): (Vlan, bool)) {
+        let is_for_members = self.is_for_members(port, to);
         let queue = &mut self.ports[port];
-        if queue.flood_bucket.check(self.now, 1).is_err() {
-            return self.drop_frame(port, bytes, |drops| &mut drops.flood);
+        if !is_for_members {
+            if queue.flood_bucket.check(self.now, 1).is_err() {
+                return self.drop_frame(port, bytes, |drops| &mut drops.flood);
+            }
+            queue.flood_bucket.consume(1);
         }
-        queue.flood_bucket.consume(1);
         let shared = Arc::clone(&self.shared);
         let mut has_receivers = false;
         for receiver in 0..shared.ports_used().min(self.ports.len()) {
             // A class of an uplink receives nothing.
             let is_other = receiver != self.ports[port].home && self.ports[receiver].home == receiver;
-            let may_receive = is_other && self.admits(receiver, vlan, is_stacked);
+            let membership = &self.ports[receiver].membership;
+            let is_member = membership.is_uplink || membership.has(to);
+            let may_receive =
+                is_other && (is_member || !is_for_members) && self.admits(receiver, vlan, is_stacked);
             let Some(has_room) = may_receive.then(|| self.has_room_for_flood(receiver)).flatten() else {
                 continue;
             };
             has_receivers = true;
-            if has_room {
+            if has_room || is_for_members {
                 self.arrive(port, number, receiver, bytes);
             } else {
                 self.drop_frame(port, bytes, |drops| &mut drops.destination_ring);

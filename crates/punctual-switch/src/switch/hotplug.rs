@@ -17,6 +17,7 @@ use crate::config::{End, Error, Port};
 use crate::control::{Listener, Request};
 use crate::limits::{PLANE_TIMEOUT, PORTS_MAX};
 use crate::mailbox::{Answer, Attach, Attached, Question};
+use crate::port_queue::Membership;
 use crate::port_state::Change;
 use crate::stats::{PortStats, UplinkStats};
 use crate::vlan::Filter;
@@ -87,7 +88,9 @@ impl Switch {
     fn attach(&self, number: usize, port: &Port, vlans: Option<&Arc<Filter>>) -> Result<bool, Error> {
         for (index, plane) in self.planes.iter().enumerate() {
             let (home, is_served) = (port.end.home(number), index == port.plane);
-            let attach = Attach::new((number, home), port.params.clone(), is_served, vlans.cloned());
+            let membership = Membership::of(port);
+            let attach =
+                Attach::new((number, home), port.params.clone(), is_served, vlans.cloned(), membership);
             let answer = plane.mailbox.ask(Question::Attach(Box::new(attach)), PLANE_TIMEOUT);
             let Some(Answer::Attached(Attached { done, .. })) = answer else { return Err(Error::Silent) };
             if !done.map_err(|error| Error::Discipline(error.to_string()))? {

@@ -52,6 +52,7 @@ impl SteppedPlane {
             plane: 0,
             address: Some(Address(address(number))),
             vlans: Vlans::default(),
+            groups: Vec::new(),
         };
         let thread = PlaneThread {
             name: "stepped".into(),

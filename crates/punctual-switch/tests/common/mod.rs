@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use punctual_model::network::Vlans;
+use punctual_model::network::{Groups, Vlans};
 use punctual_net::{InterfaceParams, registry};
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_switch::budget::Budget;
@@ -53,6 +53,8 @@ pub(crate) struct Setting {
     pub poll: punctual_sched::Duration,
     /// By port.
     pub vlans: Vec<Vlans>,
+    /// By port; a missing one has none.
+    pub groups: Vec<Vec<Groups>>,
     pub mtu: Option<u32>,
     /// Check the switch's invariants.
     pub check: bool,
@@ -72,6 +74,7 @@ impl Setting {
             budgets: Vec::new(),
             poll: punctual_sched::Duration::ZERO,
             vlans: Vec::new(),
+            groups: Vec::new(),
             mtu: None,
             check: true,
             enter: |_| (),
@@ -118,6 +121,7 @@ impl Lab {
             plane: setting.planes[index],
             address: None,
             vlans: setting.vlans.get(index).cloned().unwrap_or_default(),
+            groups: setting.groups.get(index).cloned().unwrap_or_default(),
         };
         let options = setting
             .batch
@@ -150,6 +154,7 @@ impl Lab {
             plane: 0,
             address: None,
             vlans: Vlans::default(),
+            groups: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::names::Name;
 use crate::file::copies::Copies;
 use crate::file::source::{Place, Places};
 use crate::network::{
-    DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Plane, Traffic, Transport, Vlans,
+    DisciplineChoice, EventHandling, Groups, NetworkCosts, Nic, OutsideHost, Plane, Traffic, Transport, Vlans,
 };
 
 /// What the tables of networks, flows and chains give.
@@ -44,6 +44,7 @@ pub(crate) struct InterfaceDraft {
     pub(crate) domain: Name,
     pub(crate) params: InterfaceParams,
     pub(crate) vlans: Vlans,
+    pub(crate) groups: Vec<Groups>,
     pub(crate) places: Places,
 }
 

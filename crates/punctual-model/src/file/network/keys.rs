@@ -269,6 +269,14 @@ static INTERFACE: TableInfo = TableInfo {
         ),
         VLAN,
         TRUNK,
+        key(
+            "groups",
+            Kind::Texts,
+            Some("none"),
+            "Live: group addresses, or ranges of them, whose frames the guest sends or receives \
+             (`\"01:0c:cd:04:00:00-01:0c:cd:04:01:ff\"`). They go to the interfaces that name them and to \
+             uplinks, however many they are.",
+        ),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -283,6 +291,9 @@ pub(crate) const VLAN_MAX: u64 = 4094;
 
 /// VLANs of a network at most.
 pub(crate) const VLANS_MAX: usize = 126;
+
+/// Entries of `groups` at most.
+pub(crate) const GROUPS_MAX: usize = 64;
 
 /// Planes of a network at most.
 pub(crate) const PLANES_MAX: usize = 8;

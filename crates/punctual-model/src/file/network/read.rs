@@ -199,6 +199,6 @@ fn interface(section: Section<'_>, errors: &mut Errors) -> InterfaceDraft {
             }
         }
     }
-    let vlans = switch::vlans(section, errors);
-    InterfaceDraft { domain: own_name(section), params, vlans, places }
+    let (vlans, groups) = (switch::vlans(section, errors), switch::groups(section, errors));
+    InterfaceDraft { domain: own_name(section), params, vlans, groups, places }
 }

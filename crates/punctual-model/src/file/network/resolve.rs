@@ -7,7 +7,7 @@ use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::PORTS;
 use punctual_sched::{Duration, Instant};
 
-use super::draft::{ChainDraft, Drafts, FlowDraft, NetworkDraft};
+use super::draft::{ChainDraft, Drafts, FlowDraft, InterfaceDraft, NetworkDraft};
 use super::names::Name;
 use super::switch;
 use crate::file::copies::Names;
@@ -122,8 +122,9 @@ fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> Net
             );
             continue;
         }
-        places.interfaces.push((domain, interface.domain.place, interface.places));
-        interfaces.push(Interface { domain, params: interface.params, vlans: interface.vlans });
+        let InterfaceDraft { domain: name, params, vlans, groups, places: given } = interface;
+        places.interfaces.push((domain, name.place, given));
+        interfaces.push(Interface { domain, params, vlans, groups });
     }
     host.networks.push(Network {
         name: draft.name.text,
@@ -323,7 +324,7 @@ fn attach(network: NetworkIx, domain: DomainIx, host: &mut Host) {
     let network = &mut host.networks[network.0];
     if network.interface_of(domain).is_none() {
         let (params, vlans) = (InterfaceParams::default(), Vlans::default());
-        network.interfaces.push(Interface { domain, params, vlans });
+        network.interfaces.push(Interface { domain, params, vlans, groups: Vec::new() });
     }
 }
 

@@ -4,12 +4,13 @@ use punctual_sched::registry::{self, Options, PolicyInfo};
 use punctual_sched::{Instant, ParamError, UnitParams};
 
 use super::draft::{InterfaceDraft, PlaneDraft};
-use super::keys::{PLANES_MAX, VLAN_MAX, VLANS_MAX};
+use super::keys::{GROUPS_MAX, PLANES_MAX, VLAN_MAX, VLANS_MAX};
 use super::names::{Name, own_name};
+use crate::file::entry::shorten;
 use crate::file::error::Errors;
 use crate::file::section::Section;
 use crate::file::source::Place;
-use crate::network::{DEFAULT_VLAN, Endpoint, Network, OutsideHost, Plane, PlaneBudget, Vlans};
+use crate::network::{DEFAULT_VLAN, Endpoint, Groups, Network, OutsideHost, Plane, PlaneBudget, Vlans};
 
 pub(super) fn planes(network: Section<'_>, errors: &mut Errors) -> Vec<PlaneDraft> {
     let sections = network.named("plane", errors);
@@ -121,6 +122,26 @@ pub(super) fn vlans(section: Section<'_>, errors: &mut Errors) -> Vlans {
         tagged.push(number);
     }
     Vlans { untagged, tagged }
+}
+
+/// The group addresses of an interface.
+pub(super) fn groups(section: Section<'_>, errors: &mut Errors) -> Vec<Groups> {
+    let expected = "expected group addresses, for example [\"01:0c:cd:04:00:00-01:0c:cd:04:01:ff\"]";
+    let Some(entry) = section.get("groups") else { return Vec::new() };
+    let texts = entry.texts(expected, errors).unwrap_or_default();
+    if texts.len() > GROUPS_MAX {
+        let message = format!("`groups` has {} entries", texts.len());
+        errors.add(entry.key_place, message, format!("expected at most {GROUPS_MAX}"));
+        return Vec::new();
+    }
+    let mut groups = Vec::new();
+    for (text, place) in texts {
+        match Groups::parse(text) {
+            Some(of) => groups.push(of),
+            None => errors.add(place, format!("`groups` has \"{}\"", shorten(text)), expected),
+        }
+    }
+    groups
 }
 
 /// Planes must be on processors of the machine.

@@ -10,7 +10,7 @@ use crate::file::writer::{Keys, inline, named, number, numbers, options, table, 
 use crate::host::{Host, Parent};
 use crate::index::TaskIx;
 use crate::network::{
-    Chain, EventHandling, Flow, Interface, Network, NetworkCosts, Nic, OutsideHost, Plane, Traffic,
+    Chain, EventHandling, Flow, Groups, Interface, Network, NetworkCosts, Nic, OutsideHost, Plane, Traffic,
     Transport, Vlans,
 };
 
@@ -152,6 +152,9 @@ fn interface(interface: &Interface) -> Keys {
         ]);
     }
     keys.extend(vlans(&interface.vlans));
+    if !interface.groups.is_empty() {
+        keys.push(("groups", texts(interface.groups.iter().map(Groups::to_string))));
+    }
     keys
 }
 

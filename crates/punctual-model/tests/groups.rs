@@ -1,0 +1,35 @@
+//! Group addresses of interfaces.
+
+use punctual_model::file::{Overrides, parse, to_toml};
+use punctual_model::network::Groups;
+
+#[test]
+fn groups_are_addresses_or_ranges_and_come_back_as_they_were() {
+    let text = "machine.processors = 2\npool.cpu = { policy = 'fixed-priority' }\n\
+                domain.driver = {}\ndomain.relay = {}\nnetwork.bus.driver = 'driver'\n\
+                network.bus.interface.relay.groups = ['01:0C:cd:01:00:03', '01:0c:cd:04:00:00-01:0c:cd:04:01:ff']\n";
+    let host = parse(text, "host.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+    let groups = &host.networks[0].interfaces[0].groups;
+    assert!(groups[0].contains([1, 0x0c, 0xcd, 1, 0, 3]) && !groups[0].contains([1, 0x0c, 0xcd, 1, 0, 4]));
+    assert!(groups[1].contains([1, 0x0c, 0xcd, 4, 1, 0]) && !groups[1].contains([1, 0x0c, 0xcd, 4, 2, 0]));
+    let again = parse(&to_toml(&host), "host.toml", &Overrides::default());
+    assert_eq!(again.unwrap_or_else(|e| panic!("{e}")), host);
+}
+
+#[test]
+fn what_is_no_group_address_is_none() {
+    for text in [
+        "",
+        "01:0c:cd:04:00",
+        "01:0c:cd:04:00:00:00",
+        "02:0c:cd:04:00:00",
+        "1:c:cd:4:0:0",
+        "01-0c-cd-04-00-00",
+        "01:0c:cd:04:00:01-01:0c:cd:04:00:00",
+        "01:0c:cd:04:00:01-",
+        "01:0c:cd:04:00:0g",
+        "01:0c:cd:04:00:+1",
+    ] {
+        assert_eq!(Groups::parse(text), None, "{text}");
+    }
+}
