@@ -195,13 +195,37 @@ pub(crate) fn taken_by_others(
     costs: &Decisions,
     window: Duration,
 ) -> Duration {
-    let interfering = |i: usize| {
-        let overrun = (servers[i].budget + costs.change()).min(servers[i].period);
-        let server = DeferrableServer { budget: overrun, ..servers[i] };
-        server.due_in_window(servers[of].period).min(server.in_any_window(window))
-    };
-    let work = others(servers.len(), of).map(interfering);
+    let period = servers[of].period;
+    let work = others(servers.len(), of).map(|i| interfering(&servers[i], period, costs, window));
     waiting(work.collect(), processors) + costs.within(window)
+}
+
+/// The longest in the time `window` after the start of a period for which any of the servers `like`, which
+/// have one period and one deadline, has work and budget and does not run; `None` if they may take all
+/// processors from each other.
+///
+/// While one of them waits, all processors run servers with deadlines up to theirs; all others of `like` may
+/// run as well, so at least processors - (like - 1) of them run servers that are none of `like`.
+pub(crate) fn taken_from_any(
+    servers: &[DeferrableServer],
+    like: &[usize],
+    processors: usize,
+    costs: &Decisions,
+    window: Duration,
+) -> Option<Duration> {
+    let period = servers[*like.first()?].period;
+    let left = (processors + 1).checked_sub(like.len()).filter(|left| *left > 0)?;
+    let others = (0..servers.len()).filter(|i| !like.contains(i));
+    let work = others.map(|i| interfering(&servers[i], period, costs, window));
+    Some(waiting(work.collect(), left) + costs.within(window))
+}
+
+/// The most that a server runs in the time `window` after the start of a period of another one, with
+/// deadlines up to that one's.
+fn interfering(server: &DeferrableServer, period: Duration, costs: &Decisions, window: Duration) -> Duration {
+    let overrun = (server.budget + costs.change()).min(server.period);
+    let server = DeferrableServer { budget: overrun, ..*server };
+    server.due_in_window(period).min(server.in_any_window(window))
 }
 
 #[cfg(test)]

@@ -48,13 +48,33 @@
 //! at b fails at every greater b: a smaller Z changes nothing. The time in Z is standstill that does not
 //! occur in B; where at most m - 1 others reach b, that can be subtracted.)
 //!
+//! # Where vCPUs stand still together
+//!
+//! Z counts standstill again for each job that arrives, as if another vCPU stood still each time. But vCPUs
+//! whose periods begin together have all of their budgets then. Let S be the longest time, in any window of
+//! length R, for which some vCPU asks and stands still. In the rest of R every vCPU that asks executes, and
+//! picks at once. So J executes then, for at most C - 1, or m others that are as urgent or more do, and all
+//! of these are there: for at most b, with m b at most their work and at most the time for which they are
+//! there, each counted for at most b. So J is done by the least R = C + S + b, the response time of Bertogna
+//! & Cirinei with S besides.
+//!
+//! *S.* A vCPU that asks stands still for others, or because its budget is used up; the latter not before it
+//! has executed for its whole budget in a period. Where vCPUs have periods that begin at the same instants,
+//! that time is the end of each period, from the least of their budgets on, whichever of them stand still.
+//! For others it is counted vCPU by vCPU ([`Kept`]).
+//!
+//! # Bounds of each other
+//!
 //! The bounds of the other tasks are taken for granted in this, which is sound as long as each of them is
 //! derived: the first job that exceeded its bound would contradict the proof. A task for which none is found
 //! counts as always there.
 
+use std::collections::BTreeMap;
+
 use punctual_sched::Duration;
 
 use crate::demand::{Demand, NANOSECOND, fixed_point};
+use crate::global_edf::waiting;
 use crate::supply::Supply;
 
 /// Guests with more tasks are not analysed: each task is compared with each, many times.
@@ -76,13 +96,28 @@ pub struct VcpuSupply {
     pub still: Duration,
     /// The periods do not overlap. Above zero.
     pub period: Duration,
+    pub kept: Kept,
+}
+
+/// What is known of the beginning of each period of a vCPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The vCPU cannot have used its budget up so early in a period.
+    pub budget: Duration,
+    /// In that time, the longest for which it asks and stands still: for others.
+    pub taken: Duration,
+    /// Is `taken` the longest for which any vCPU of the guest with this period does so?
+    pub is_for_all: bool,
+    /// Do the periods of all vCPUs of the guest that have this length begin at the same instants?
+    pub is_aligned: bool,
 }
 
 impl VcpuSupply {
     /// A processor of its own, of which others take at most `taken` in any `period`.
     pub(crate) fn alone(taken: Duration, period: Duration) -> Option<Self> {
         let budget = period.checked_sub(taken).filter(|budget| !budget.is_zero())?;
-        Some(VcpuSupply { supply: Supply { delay: taken, budget, period }, still: taken, period })
+        let kept = Kept { budget: period, taken, is_for_all: false, is_aligned: true };
+        Some(VcpuSupply { supply: Supply { delay: taken, budget, period }, still: taken, period, kept })
     }
 
     /// In any window of this length, the longest time for which it asks and stands still.
@@ -93,6 +128,32 @@ impl VcpuSupply {
             None => window,
         }
     }
+
+    /// In any window of this length, the longest time for which it asks and stands still with budget left.
+    fn taken_within(&self, window: Duration) -> Duration {
+        let Kept { budget, taken, .. } = self.kept;
+        // At the end of the first of its times, and at the start of the next one.
+        in_turn(taken, self.period, window + budget.saturating_sub(taken)).min(window)
+    }
+}
+
+/// In any window of this length, the longest time for which some vCPU may ask and stand still: S.
+fn stopped_within(vcpus: &[VcpuSupply], window: Duration) -> Duration {
+    let (aligned, others): (Vec<&VcpuSupply>, Vec<&VcpuSupply>) =
+        vcpus.iter().partition(|vcpu| vcpu.kept.is_aligned);
+    // By period, the least budget: later in that period some vCPU may have used its own up.
+    let mut least: BTreeMap<Duration, Duration> = BTreeMap::new();
+    for vcpu in &aligned {
+        let budget = least.entry(vcpu.period).or_insert(vcpu.kept.budget);
+        *budget = vcpu.kept.budget.min(*budget);
+    }
+    let unaligned = others.iter().map(|vcpu| (vcpu.period, vcpu.kept.budget));
+    let periods = least.iter().map(|(period, budget)| (*period, *budget)).chain(unaligned);
+    let used_up: Duration = periods.map(|(period, budget)| in_turn(period - budget, period, window)).sum();
+    let is_for_all = least.len() == 1 && others.is_empty() && vcpus.iter().all(|of| of.kept.is_for_all);
+    let taken = vcpus.iter().map(|vcpu| vcpu.taken_within(window));
+    let taken = if is_for_all { taken.max().unwrap_or_default() } else { taken.sum() };
+    (used_up + taken).min(window)
 }
 
 /// How the guest orders its jobs.
@@ -197,13 +258,29 @@ impl Guest<'_> {
     /// The response time of the task at `k`, if it is at most `limit`.
     fn response(&self, k: usize, limit: Duration) -> Option<Duration> {
         let demand = self.tasks[k].demand?;
-        let steps = std::cell::Cell::new(0);
-        fixed_point(demand.cost, limit, |window| {
-            steps.set(steps.get() + 1);
-            if steps.get() > STEPS_MAX {
+        let in_common = self.response_in_common(k, &demand, limit);
+        let limit = in_common.unwrap_or(limit);
+        self.response_of_parts(k, &demand, limit).or(in_common)
+    }
+
+    /// The same by what vCPUs execute at one time: C, S and b.
+    fn response_in_common(&self, k: usize, demand: &Demand, limit: Duration) -> Option<Duration> {
+        let processors = self.vcpus.len();
+        bounded_fixed_point(demand.cost, limit, |window| {
+            let alone = demand.cost + stopped_within(self.vcpus, window);
+            if alone > limit {
                 return Duration::MAX;
             }
-            let lost = self.lost(&demand, self.arrivals(k, window), window);
+            let others = self.others(k).filter_map(|i| self.other(i, k, window));
+            let (work, there) = others.map(|other| (other.work, other.there)).unzip();
+            alone + waiting(work, processors).min(waiting(there, processors))
+        })
+    }
+
+    /// The same by the parts C, Z and B.
+    fn response_of_parts(&self, k: usize, demand: &Demand, limit: Duration) -> Option<Duration> {
+        bounded_fixed_point(demand.cost, limit, |window| {
+            let lost = self.lost(demand, self.arrivals(k, window), window);
             let alone = demand.cost + lost;
             match limit.checked_sub(alone) {
                 Some(room) => alone + self.blocked(k, window, lost, room),
@@ -245,7 +322,7 @@ impl Guest<'_> {
         let pauses = delay * arrivals.saturating_mul(2).saturating_add(2);
         let gaps = if gap.is_zero() { Duration::ZERO } else { gap * (demand.cost.div_ceil(budget) - 1) };
         let still = self.vcpus.iter().map(|vcpu| vcpu.still_within(window)).sum();
-        (pauses + gaps).min(still)
+        (pauses + gaps).min(still).min(stopped_within(self.vcpus, window))
     }
 
     /// The longest that others keep a job of `k` from having a vCPU within `window` of its release, if that
@@ -317,6 +394,19 @@ impl Guest<'_> {
     }
 }
 
+/// The fixed point, if [`STEPS_MAX`] steps reach it.
+fn bounded_fixed_point(
+    start: Duration,
+    limit: Duration,
+    step: impl Fn(Duration) -> Duration,
+) -> Option<Duration> {
+    let steps = std::cell::Cell::new(0);
+    fixed_point(start, limit, |window| {
+        steps.set(steps.get() + 1);
+        if steps.get() > STEPS_MAX { Duration::MAX } else { step(window) }
+    })
+}
+
 /// `each` at the start of every `period`, in a window of this length.
 fn in_turn(each: Duration, period: Duration, window: Duration) -> Duration {
     each * window.div_floor(period) + each.min(window % period)
@@ -351,7 +441,8 @@ mod tests {
 
     /// 30 somewhere in every 50.
     fn half() -> VcpuSupply {
-        VcpuSupply { supply: Supply::periodic(ns(30), ns(50)), still: ns(20), period: ns(50) }
+        let kept = Kept { budget: ns(30), taken: ns(30), is_for_all: false, is_aligned: false };
+        VcpuSupply { supply: Supply::periodic(ns(30), ns(50)), still: ns(20), period: ns(50), kept }
     }
 
     /// A job waits once for a vCPU that was told to pick and once on another that has just stopped, each for
@@ -370,6 +461,22 @@ mod tests {
         assert_eq!(bounds(Order::FixedPriority, &tasks, &vcpus), [Some(10 + 80), Some(10 + 160)]);
         // Jobs that arrive later are due later.
         assert_eq!(bounds(Order::Edf, &tasks, &vcpus), [Some(10 + 80), Some(10 + 80)]);
+    }
+
+    /// 30 at the start of every 50. Where all periods begin together a job waits for their end once, however
+    /// many jobs make it change its vCPU; otherwise each vCPU may stand still at another time.
+    #[test]
+    fn vcpus_whose_periods_begin_together_stand_still_together() {
+        let supply = Supply { delay: ns(20), budget: ns(30), period: ns(50) };
+        let with = |is_aligned, taken| {
+            let kept = Kept { budget: ns(30), taken: ns(taken), is_for_all: false, is_aligned };
+            let vcpu = VcpuSupply { supply, still: ns(20), period: ns(50), kept };
+            bounds(Order::FixedPriority, &[task(1, 10, 1_000), task(2, 10, 1_000)], &[vcpu, vcpu])
+        };
+        assert_eq!(with(true, 0), [Some(10 + 20), Some(10 + 20)]);
+        assert_eq!(with(false, 0), [Some(10 + 40), Some(10 + 40)]);
+        // Others take 1 of each in every period, at the end of one and at the start of the next.
+        assert_eq!(with(true, 1), [Some(10 + 20 + 4), Some(10 + 20 + 4)]);
     }
 
     /// Under fixed priorities a more urgent busy loop has a vCPU of its own, a less urgent one none.

@@ -2,7 +2,7 @@
 
 use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_sched::registry::PolicyInfo;
-use punctual_sched::{Duration, sedf};
+use punctual_sched::{Duration, rtds, sedf};
 
 use super::decisions::{add_wakes, decisions};
 use super::groups::{GLOBAL_MAX, Group};
@@ -15,7 +15,7 @@ use crate::guest::Cap;
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
-use crate::several_vcpus::VcpuSupply;
+use crate::several_vcpus::{Kept, VcpuSupply};
 use crate::supply::Supply;
 
 /// Servers that share processors.
@@ -25,6 +25,10 @@ struct Servers {
     costs: Decisions,
     /// Why the number of decisions has no bound, if it has none.
     unbounded: Option<Reason>,
+    /// By server: its VM, or the unit itself.
+    siblings: Vec<UnitIx>,
+    /// Do all periods begin at multiples of their length? Those of SEDF begin with a wake-up.
+    is_aligned: bool,
 }
 
 pub(super) fn servers(
@@ -71,7 +75,18 @@ impl Servers {
             costs.also(2 * chain);
         }
         let server = |own: &Reserved| DeferrableServer { budget: own.budget, period: own.period };
-        Servers { all: reserved.iter().map(server).collect(), processors: group.processors, costs, unbounded }
+        let sibling = |unit: &UnitIx| match *unit {
+            UnitIx::Vcpu(vcpu) => UnitIx::Vcpu(VcpuIx(inputs.domain_of(vcpu).vcpus.start)),
+            UnitIx::Task(_) => *unit,
+        };
+        Servers {
+            all: reserved.iter().map(server).collect(),
+            processors: group.processors,
+            costs,
+            unbounded,
+            siblings: group.units.iter().map(sibling).collect(),
+            is_aligned: inputs.pool(pool).policy.info.name == rtds::NAME,
+        }
     }
 
     /// From the start of a period to the end of the budget of the server at `i`, and what it supplies.
@@ -125,6 +140,18 @@ impl Servers {
         let period = self.all[i].period;
         let taken = global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, period);
         let still = taken.max(period - supply.budget).min(period);
-        Some((vcpu, VcpuSupply { supply, still, period }))
+        Some((vcpu, VcpuSupply { supply, still, period, kept: self.kept(i) }))
+    }
+
+    fn kept(&self, i: usize) -> Kept {
+        let DeferrableServer { budget, period } = self.all[i];
+        let is_like = |of: &usize| self.siblings[*of] == self.siblings[i] && self.all[*of].period == period;
+        let like: Vec<usize> = (0..self.all.len()).filter(is_like).collect();
+        let all = global_edf::taken_from_any(&self.all, &like, self.processors, &self.costs, budget);
+        let own = || global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, budget);
+        // Where they share no processor with it, siblings may stand still at other times.
+        let all = all.filter(|_| self.processors > 1);
+        let taken = all.unwrap_or_else(own).min(budget);
+        Kept { budget, taken, is_for_all: all.is_some(), is_aligned: self.is_aligned }
     }
 }

@@ -16,7 +16,7 @@ use crate::guest::{self, Cap, Content, Supplier};
 use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
-use crate::several_vcpus::VcpuSupply;
+use crate::several_vcpus::{Kept, VcpuSupply};
 use crate::supply::Supply;
 
 /// A unit as a server below more urgent ones.
@@ -217,7 +217,10 @@ fn supply_to_several(
     let usable = placed.reserved.budget.checked_sub(decisions).filter(|usable| !usable.is_zero())?;
     let taken = requested(&server.more_urgent, period) + decisions;
     let still = taken.max(period - usable).min(period);
-    Some((vcpu, VcpuSupply { supply: server.supply()?, still, period }))
+    let budget = placed.reserved.budget;
+    let taken = requested(&server.more_urgent, budget) + all.within(budget);
+    let kept = Kept { budget, taken: taken.min(budget), is_for_all: false, is_aligned: true };
+    Some((vcpu, VcpuSupply { supply: server.supply()?, still, period, kept }))
 }
 
 fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Option<UnitIx>) -> Findings {
