@@ -9,7 +9,7 @@ use punctual_sched::Duration;
 
 use crate::demand::{Demand, fixed_point, greatest_time, requested};
 use crate::overhead::Decisions;
-use crate::supply::Supply;
+use crate::supply::{Supply, Unsure};
 
 /// How many jobs of a busy period are looked at: beyond them no bound is given.
 const JOBS_MAX: u64 = 2_000;
@@ -171,6 +171,18 @@ impl Server {
         };
         let is_left = |budget: Duration| with(budget).time_for_budget().is_some();
         greatest_time(self.budget, is_left).map(with)
+    }
+
+    /// What the server supplies over several periods, although others may take its budget in one of them.
+    pub(crate) fn supplies_together(&self) -> Vec<Supply> {
+        let own = Unsure {
+            budget: self.budget,
+            period: self.period,
+            decisions: self.taken_by_decisions(),
+            is_dropped: self.gap == self.period,
+        };
+        // A switch may be under way whenever the budget comes back.
+        own.supplies(|count| requested(&self.more_urgent, self.period * count) + self.costs.change() * count)
     }
 
     /// The most that more urgent servers, and a switch under way, take of the time `window` after a

@@ -200,6 +200,20 @@ pub(crate) fn taken_by_others(
     waiting(work.collect(), processors) + costs.within(window)
 }
 
+/// The most that other servers and decisions take of `count` periods of `servers[of]`, one after the other.
+/// In none of them do servers with later deadlines than the last one's.
+pub(crate) fn taken_of_periods(
+    servers: &[DeferrableServer],
+    of: usize,
+    processors: usize,
+    costs: &Decisions,
+    count: u64,
+) -> Duration {
+    let window = servers[of].period * count;
+    let work = others(servers.len(), of).map(|i| interfering(&servers[i], window, costs, window));
+    waiting(work.collect(), processors) + costs.within(window)
+}
+
 /// The longest in the time `window` after the start of a period for which any of the servers `like`, which
 /// have one period and one deadline, has work and budget and does not run; `None` if they may take all
 /// processors from each other.

@@ -58,10 +58,67 @@ impl Supply {
     }
 }
 
+/// Of how many periods together a server's supply is looked at where others may take a budget in one of them.
+const TOGETHER: [u64; 4] = [2, 3, 4, 6];
+
+/// A server with a full budget at the start of each of its periods, of which others may take any part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unsure {
+    pub(crate) budget: Duration,
+    pub(crate) period: Duration,
+    /// What decisions take of the budget in a period.
+    pub(crate) decisions: Duration,
+    /// Is budget lost when there is no work?
+    pub(crate) is_dropped: bool,
+}
+
+impl Unsure {
+    /// What the server supplies over several periods together; `taken`: the most that others take in so many
+    /// periods one after the other, while the server has work and budget.
+    pub(crate) fn supplies(self, taken: impl Fn(u64) -> Duration) -> Vec<Supply> {
+        TOGETHER.iter().filter_map(|count| self.supply(*count, &taken)).collect()
+    }
+
+    /// What the server supplies in each `count` periods; `None` if that may be nothing.
+    ///
+    /// Others that save up their budgets may take a whole period, but not one after the other. Say that the
+    /// server always has work, and that others take I of one of its periods while it has budget. It does not
+    /// execute for max(P - B, I) of that period at most: once its budget is used up it has executed for B,
+    /// otherwise it waits for others only. Let q be the number of those of the `count` periods in which I is
+    /// more than P - B. In these I is at most q times what others take in one period, and at most what they
+    /// take in all `count`. So the time lost is at most `count` (P - B), and for some q that much less q (P -
+    /// B) more.
+    ///
+    /// In the rest of the period in which the server gets work, it loses at most max(P - B, I) for the same
+    /// reason, or all of it if its budget is lost without work. Then `count` periods begin again and again,
+    /// and of each the server may lose its part first.
+    fn supply(self, count: u64, taken: impl Fn(u64) -> Duration) -> Option<Supply> {
+        let Unsure { budget, period, decisions, is_dropped } = self;
+        let gap = period - budget;
+        let (in_one, in_all) = (taken(1).min(period), taken(count).min(period * count));
+        let more = (1..=count).map(|q| (in_one * q).min(in_all).saturating_sub(gap * q)).max()?;
+        let sure = (budget * count).checked_sub(more + decisions * count)?;
+        let first = if is_dropped { period } else { gap.max(in_one) };
+        let period = period * count;
+        (!sure.is_zero()).then(|| Supply { delay: first + decisions + (period - sure), budget: sure, period })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Others may take 12 of 10, but no more than 16 of 20: of two periods at least 4 are left.
+    #[test]
+    fn what_others_may_take_in_one_period_they_cannot_take_in_the_next() {
+        let taken = |periods: u64| ns(8 + 4 * periods);
+        let server = Unsure { budget: ns(3), period: ns(10), decisions: Duration::ZERO, is_dropped: false };
+        let supply = server.supply(2, taken).expect("more than nothing");
+        // 10 and 6 of 14 that would be left to others: 3 less in the first, none in the second.
+        assert_eq!(supply, Supply { delay: ns(10 + 17), budget: ns(3), period: ns(20) });
+        assert_eq!(server.supply(1, taken), None);
+    }
 
     fn ns(n: u64) -> Duration {
         Duration::from_ns(n)

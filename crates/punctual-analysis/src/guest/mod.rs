@@ -16,4 +16,4 @@ pub(crate) use limits::any_served;
 pub(crate) use processor::{edf_processor, ranked_processor};
 pub(crate) use refute::{Cap, unsupplied};
 pub(crate) use several::several;
-pub(crate) use supplied::{Supplier, inside};
+pub(crate) use supplied::{Supplier, inside, inside_less};

@@ -56,6 +56,17 @@ pub(crate) fn inside(
     })
 }
 
+/// Guarantees of the tasks inside a unit, by each of the supplies that it has for sure.
+pub(crate) fn inside_less(
+    inputs: Inputs<'_>,
+    content: &Result<Content, Reason>,
+    suppliers: impl Iterator<Item = Supplier>,
+) -> Findings {
+    let Ok(content) = content else { return Findings::default() };
+    let found = suppliers.map(|supplier| inside(inputs, content, &supplier, None));
+    found.fold(Findings::default(), Findings::improved_by)
+}
+
 /// Fixed priorities.
 fn ranked_inside(
     inputs: Inputs<'_>,

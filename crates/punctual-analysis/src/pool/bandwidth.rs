@@ -41,7 +41,7 @@ pub(super) fn servers(
             unit: *unit,
             period: own.period,
             time: obstacle.map_or_else(|| Ok((own.period, Supply::periodic(own.budget, own.period))), Err),
-            less: None,
+            less: Vec::new(),
             // A fresh start may come before the end of a period.
             cap: Some(Cap { budget: own.budget, period: own.period, more: 1 }),
             test: Test::Policy(info.name),

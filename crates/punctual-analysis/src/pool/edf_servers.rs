@@ -16,7 +16,7 @@ use crate::inputs::{Inputs, UnitIx};
 use crate::overhead::Decisions;
 use crate::reason::Reason;
 use crate::several_vcpus::{Kept, VcpuSupply};
-use crate::supply::Supply;
+use crate::supply::{Supply, Unsure};
 
 /// Servers that share processors.
 struct Servers {
@@ -52,7 +52,7 @@ pub(super) fn servers(
             unit: *unit,
             period: own.period,
             time: servers.time(i),
-            less: servers.less(i),
+            less: servers.less(i).into_iter().chain(servers.together(i)).collect(),
             cap: (!info.extratime(inputs.params(*unit))).then_some(cap),
             test: Test::Policy(info.name),
         };
@@ -125,6 +125,16 @@ impl Servers {
         }
         let (part, time) = global_edf::sure_part(&self.all, i, self.processors, &self.costs)?;
         self.supply(i, part, time)
+    }
+
+    /// What the server at `i` supplies over several periods although others may take its budget in one.
+    fn together(&self, i: usize) -> Vec<Supply> {
+        if !matches!(self.time(i), Err(Reason::OtherVcpus { .. })) {
+            return Vec::new();
+        }
+        let DeferrableServer { budget, period } = self.all[i];
+        let own = Unsure { budget, period, decisions: self.costs.within(period), is_dropped: false };
+        own.supplies(|count| global_edf::taken_of_periods(&self.all, i, self.processors, &self.costs, count))
     }
 
     /// What the server at `i` gives to a guest of several vCPUs, if it is a vCPU of one.

@@ -256,12 +256,13 @@ fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Optio
     if !is_wanted {
         return found;
     }
-    let less = match (&content, time) {
-        (Ok(content), Err(Reason::MoreUrgentVcpus { .. })) if kind != ServerKind::Sporadic => {
+    let less = match time {
+        Err(Reason::MoreUrgentVcpus { .. }) if kind != ServerKind::Sporadic => {
             let reduced = server.reduced().filter(|of| of.taken_by_decisions() < of.budget);
-            reduced.map(|reduced| guest::inside(inputs, content, &Supplier::Server(reduced), None))
+            let together = server.supplies_together().into_iter().map(Supplier::Supply);
+            guest::inside_less(inputs, &content, reduced.map(Supplier::Server).into_iter().chain(together))
         }
-        _ => None,
+        _ => Findings::default(),
     };
     let supplier = time.map(|time| match kind {
         ServerKind::Sporadic => Supplier::Supply(sporadic_supply(own, time)),
@@ -278,7 +279,7 @@ fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Optio
         (Ok(content), Ok(supplier)) => guest::inside(inputs, &content, &supplier, Some(cap)),
         (Ok(content), Err(reason)) => guest::unsupplied(inputs, &content, cap, reason, Test::Servers),
     });
-    found.improved_by(less.unwrap_or_default()).improved_by(light)
+    found.improved_by(less).improved_by(light)
 }
 
 /// What a sporadic server supplies that gets its budget within `time` of having it.

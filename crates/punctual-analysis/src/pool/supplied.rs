@@ -16,7 +16,7 @@ pub(super) struct Budget {
     /// From the start of a period to the end of the budget; and what the unit then supplies.
     pub(super) time: Result<(Duration, Supply), Reason>,
     /// What the unit supplies for sure where its whole budget is not.
-    pub(super) less: Option<Supply>,
+    pub(super) less: Vec<Supply>,
     /// What the unit gets at most, if that has a limit.
     pub(super) cap: Option<Cap>,
     pub(super) test: Test,
@@ -35,10 +35,7 @@ pub(super) fn unit(inputs: Inputs<'_>, budget: Budget, wanted: Option<UnitIx>) -
         found = found.and(service(inputs, unit, supply));
     }
     let content = guest::content(inputs, unit);
-    let in_less = match (&content, less) {
-        (Ok(content), Some(less)) => guest::inside(inputs, content, &Supplier::Supply(less), None),
-        _ => Findings::default(),
-    };
+    let in_less = guest::inside_less(inputs, &content, less.into_iter().map(Supplier::Supply));
     let found = found.and(match (content, supply, cap) {
         (Err(reason), ..) => Findings::unknown_below(inputs, [unit], reason, test),
         (Ok(content), Ok(supply), cap) => guest::inside(inputs, &content, &Supplier::Supply(supply), cap),
