@@ -77,7 +77,7 @@ period = "10ms"
 priority = 0
 END
 # Guests of one sector: one sleeps from tick to tick (sti; hlt; jmp), one never does (jmp).
-guest() { head -c 510 <(printf "$1" && head -c 510 /dev/zero) && printf '\x55\xaa'; }
+guest() { head -c 510 <(printf '%b' "$1" && head -c 510 /dev/zero) && printf '\x55\xaa'; }
 guest '\xfb\xf4\xeb\xfd' >"$work/ticks.img"
 guest '\xeb\xfe' >"$work/spins.img"
 # Waits of seconds and windows of seconds, as causes are made one after the other.

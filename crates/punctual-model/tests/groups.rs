@@ -7,7 +7,8 @@ use punctual_model::network::Groups;
 fn groups_are_addresses_or_ranges_and_come_back_as_they_were() {
     let text = "machine.processors = 2\npool.cpu = { policy = 'fixed-priority' }\n\
                 domain.driver = {}\ndomain.relay = {}\nnetwork.bus.driver = 'driver'\n\
-                network.bus.interface.relay.groups = ['01:0C:cd:01:00:03', '01:0c:cd:04:00:00-01:0c:cd:04:01:ff']\n";
+                network.bus.interface.relay.groups = ['01:0C:cd:01:00:03',
+                '01:0c:cd:04:00:00-01:0c:cd:04:01:ff']\n";
     let host = parse(text, "host.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
     let groups = &host.networks[0].interfaces[0].groups;
     assert!(groups[0].contains([1, 0x0c, 0xcd, 1, 0, 3]) && !groups[0].contains([1, 0x0c, 0xcd, 1, 0, 4]));

@@ -284,8 +284,8 @@ impl<D: Discipline> Plane<D> {
         to.is_group() && (sender.has(to) || sender.is_uplink && self.ports.iter().any(has))
     }
 
-    /// Sends a frame to all ports with an RX ring, within the port's rate for floods, or to the members of its
-    /// group.
+    /// Sends a frame to all ports with an RX ring, within the port's rate for floods, or to the members of
+    /// its group.
     fn flood(&mut self, port: usize, number: u32, bytes: u32, to: Address, (vlan, is_stacked): (Vlan, bool)) {
         let is_for_members = self.is_for_members(port, to);
         let queue = &mut self.ports[port];
