@@ -124,6 +124,7 @@ fn print(arguments: &Arguments, day: &Day) {
     );
     println!("  while the run was stopped, or killed with its guardian: {:.0?}", worst.unattended);
     println!("  {} samples, {:.0?} apart at most", worst.samples, worst.gap);
+    println!("runs that ended because the machine stood still: {}", day.stalls);
     println!("left behind: {}", if day.residue.is_empty() { "nothing" } else { "" });
     day.residue.iter().for_each(|line| println!("  {line}"));
 }
@@ -149,6 +150,7 @@ fn json(arguments: &Arguments, day: &Day) -> serde_json::Value {
         "unattended_max_ms": worst.unattended.as_millis() as u64,
         "samples": worst.samples,
         "sample_gap_max_ms": worst.gap.as_millis() as u64,
+        "stalls": day.stalls,
         "residue": day.residue,
     })
 }

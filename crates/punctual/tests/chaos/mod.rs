@@ -29,6 +29,9 @@ const PROCESSOR: usize = 1;
 /// while the run or its guardian can act.
 pub(crate) const UNATTENDED_MAX: Duration = Duration::from_millis(200);
 
+/// A guardian ends a run whose enforcer stands still for 500 ms; the sampler looks every 10 ms.
+const STALL_MIN: Duration = Duration::from_millis(450);
+
 /// A VM is another one after so many rounds: a vCPU that was plugged in stays.
 const ROUNDS_OF_VM: u64 = 6;
 
@@ -52,6 +55,8 @@ pub(crate) struct Day {
     pub ends: BTreeMap<End, u64>,
     pub elapsed: Duration,
     pub worst: Worst,
+    /// Runs that their guardian ended because the whole machine stood still.
+    pub stalls: u64,
     /// What a round left behind, with its number and steps; the day ends with the first.
     pub residue: Vec<String>,
 }
@@ -256,20 +261,32 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// Did the guardian end the run because its enforcer stood still, while the sampler on the other
+    /// processor stood still as well?
+    fn is_stalled(&self, run: &Run) -> bool {
+        self.sampler.gap_of_round() >= STALL_MIN && run.said().contains("stood still")
+    }
+
     /// Ends the runs, one after the other; returns what was wrong with that.
     fn end(&mut self, runs: &mut [Run], is_early: bool, day: &mut Day) -> Vec<String> {
         let mut faults = Vec::new();
         for run in runs {
             if run.has_ended() {
-                faults.push(format!("a run ended by itself: {}", run.said()));
+                if self.is_stalled(run) {
+                    day.stalls += 1;
+                } else {
+                    faults.push(format!("a run ended by itself: {}", run.said()));
+                }
                 continue;
             }
             let end = ENDS[self.random.below(ENDS.len() as u64) as usize];
             self.steps.push(format!("{end:?}"));
             *day.ends.entry(end).or_default() += 1;
             run.end(end, |run| self.sampler.leave(run));
-            if let Err(error) = run.finish(end, is_early) {
-                faults.push(error.to_string());
+            match run.finish(end, is_early) {
+                Err(_) if self.is_stalled(run) => day.stalls += 1,
+                Err(error) => faults.push(error.to_string()),
+                Ok(()) => {}
             }
         }
         faults

@@ -24,6 +24,8 @@ struct Watched {
     /// Runs whose guardian cannot act, because it was killed too, or that are stopped.
     unattended: Vec<i32>,
     worst: Worst,
+    /// The longest time between two samples since it looks at these processes.
+    gap_of_round: Duration,
 }
 
 /// The longest times without an enforcer.
@@ -70,6 +72,12 @@ impl Sampler {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         (watched.victims, watched.own) = (victims, own);
         watched.unattended.clear();
+        watched.gap_of_round = Duration::ZERO;
+    }
+
+    /// The longest time between two samples since [`Sampler::watch`].
+    pub(crate) fn gap_of_round(&self) -> Duration {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).gap_of_round
     }
 
     /// The run of this process cannot act from now on.
@@ -98,7 +106,9 @@ fn run_of(group: &str) -> Option<i32> {
 impl Watched {
     fn sample(&mut self, since: &mut HashMap<i32, (Instant, bool)>, last: &mut Instant) {
         let now = Instant::now();
-        self.worst.gap = self.worst.gap.max(now - std::mem::replace(last, now));
+        let gap = now - std::mem::replace(last, now);
+        self.worst.gap = self.worst.gap.max(gap);
+        self.gap_of_round = self.gap_of_round.max(gap);
         self.worst.samples += 1;
         let mut astray = HashMap::new();
         for tid in self.victims.iter().flat_map(|victim| proc::threads(*victim).unwrap_or_default()) {
