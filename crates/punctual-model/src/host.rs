@@ -55,6 +55,9 @@ pub struct Host {
     pub chains: Vec<Chain>,
     /// What changes while it runs, in the order of time.
     pub events: Vec<Event>,
+    /// The domains whose vCPUs wait for each other, in their order. Such a domain has one task on each vCPU,
+    /// which always has work, and no others.
+    pub smp: Vec<(DomainIx, SmpWork)>,
 }
 
 /// What enforces the policies in a live run: what the host file asks for. The run chooses.
@@ -175,8 +178,6 @@ pub struct Domain {
     /// Locks of the guest. A domain that has any has one vCPU, and a guest that orders its tasks by
     /// priorities or deadlines.
     pub resources: Vec<Resource>,
-    /// What its vCPUs do together. Then it has one task on each vCPU, which always has work, and no others.
-    pub smp: Option<SmpWork>,
     /// Its backend on a real host. A nested domain has the default, which nothing reads.
     pub live: Live,
 }
@@ -320,12 +321,18 @@ impl Host {
             flows: Vec::new(),
             chains: Vec::new(),
             events: Vec::new(),
+            smp: Vec::new(),
         }
     }
 
     /// What to say of a simulated or analysed host without overheads.
     pub fn free_scheduling(&self) -> Option<&'static str> {
         (self.overheads == Overheads::default()).then_some(FREE_SCHEDULING)
+    }
+
+    /// What the vCPUs of a domain do together, if they do.
+    pub fn smp_of(&self, domain: DomainIx) -> Option<SmpWork> {
+        self.smp.iter().find(|(of, _)| *of == domain).map(|(_, work)| *work)
     }
 
     /// The seed of everything random about the task's jobs.

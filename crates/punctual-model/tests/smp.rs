@@ -2,6 +2,7 @@
 
 use punctual_model::file::{Overrides, parse, to_toml};
 use punctual_model::host::Work;
+use punctual_model::index::DomainIx;
 use punctual_model::smp::{SmpKind, SmpWork};
 use punctual_sched::{CpuId, Duration};
 
@@ -25,7 +26,7 @@ fn each_vcpu_has_a_task_and_the_file_comes_back_as_it_was() {
              budget = '1ms'\nperiod = '10ms'\nsmp = {{ {keys}, cost = '9us' }}\n"
         );
         let host = parse(&text, "host.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(host.domains[0].smp, Some(SmpWork { kind, cost: us(9) }));
+        assert_eq!(host.smp, [(DomainIx(0), SmpWork { kind, cost: us(9) })]);
         for (vcpu, task) in host.tasks.iter().enumerate() {
             assert_eq!(task.name, format!("smp-{vcpu}"));
             assert_eq!(task.work, Work::Hog { start: Duration::ZERO });

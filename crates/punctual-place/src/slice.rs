@@ -75,7 +75,6 @@ fn add(kind: &HostKind, member: &Member<'_>, place: impl Fn(PoolIx) -> PoolIx, h
         vcpus: first..host.vcpus.len(),
         guest: domain.guest.clone(),
         resources: domain.resources.clone(),
-        smp: domain.smp,
         live: domain.live.clone(),
     });
 }

@@ -164,7 +164,6 @@ fn host(config: &ServiceConfig, vms: &[Candidate]) -> (Host, Vec<(usize, Option<
             vcpus: first..host.vcpus.len(),
             guest: PolicyChoice { info, options: Options::new() },
             resources: Vec::new(),
-            smp: None,
             live: Live::default(),
         });
     }

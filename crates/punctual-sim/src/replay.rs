@@ -80,7 +80,6 @@ fn nest<'a>(host: &Host, outer: &Outer, disturbance_of: &impl Fn(usize) -> Optio
             vcpus: from..vcpus.len(),
             guest: std::mem::replace(&mut pool.policy, above),
             resources: Vec::new(),
-            smp: None,
             live: Live::default(),
         });
         for (cpu, &processor) in pool.processors.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use punctual_model::Host;
 use punctual_model::host::Parent;
-use punctual_model::index::{DomainIx, TaskIx};
+use punctual_model::index::TaskIx;
 use punctual_model::results::SmpRounds;
 use punctual_model::smp::SmpWork;
 use punctual_sched::Duration;
@@ -61,11 +61,11 @@ pub(crate) enum Doing {
 impl Smp {
     pub(crate) fn new(host: &Host) -> Smp {
         let mut smp = Smp::default();
-        for (ix, domain) in host.domains.iter().enumerate() {
-            let Some(work) = domain.smp else { continue };
+        for &(ix, work) in &host.smp {
+            let domain = &host.domains[ix.0];
             smp.of_task.resize(host.tasks.len(), None);
             let mut vcpus: Vec<Member> = Vec::with_capacity(domain.vcpus.len());
-            for (task, _) in host.tasks_of(Parent::Domain(DomainIx(ix))) {
+            for (task, _) in host.tasks_of(Parent::Domain(ix)) {
                 smp.of_task[task.0] = Some(Place { guest: smp.guests.len(), vcpu: vcpus.len() });
                 vcpus.push(Member::new(task, domain.vcpus.len(), vcpus.is_empty()));
             }

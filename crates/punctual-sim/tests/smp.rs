@@ -20,7 +20,7 @@ fn host(text: &str) -> Host {
 }
 
 fn rounds(results: &Results) -> Vec<SmpRounds> {
-    results.tasks.iter().map(|task| task.smp.expect("it has rounds")).collect()
+    results.tasks.iter().map(|task| *task.smp.as_deref().expect("it has rounds")).collect()
 }
 
 fn of(host: &Host) -> Vec<(u64, u64)> {

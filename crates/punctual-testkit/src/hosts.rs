@@ -84,7 +84,6 @@ pub fn domain(host: &mut Host, parent: Parent, guest: &str, vcpus: Vec<UnitParam
         vcpus: first..host.vcpus.len(),
         guest: policy(guest),
         resources: Vec::new(),
-        smp: None,
         live: Live::default(),
     });
     Parent::Domain(ix)

@@ -96,7 +96,6 @@ pub fn host() -> Host {
         vcpus,
         guest: policy(),
         resources: Vec::new(),
-        smp: None,
         live: Live::default(),
     };
     let vcpu = |name: &str, domain| Vcpu {
@@ -141,6 +140,7 @@ pub fn host() -> Host {
         flows: vec![],
         chains: vec![],
         events: vec![],
+        smp: Vec::new(),
     }
 }
 

@@ -210,7 +210,7 @@ impl<'h> ResultsBuilder<'h> {
             context_switches: Some(totals.context_switches),
             migrations: Some(totals.migrations),
             blame: totals.blame,
-            smp: totals.smp,
+            smp: totals.smp.map(Box::new),
             disturbed: totals.disturbed,
         });
         self.results.tasks = results.collect();

@@ -30,7 +30,7 @@ pub struct TaskResult {
     pub migrations: Option<u64>,
     /// What a vCPU did that waits for others; only with `smp` in its domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub smp: Option<SmpRounds>,
+    pub smp: Option<Box<SmpRounds>>,
     /// Why its jobs took as long as they did; only where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blame: Option<TaskBlame>,
@@ -45,9 +45,10 @@ impl TaskResult {
         self.cpu_time_ns += other.cpu_time_ns;
         self.context_switches = both(self.context_switches, other.context_switches);
         self.migrations = both(self.migrations, other.migrations);
-        self.smp = self.smp.zip(other.smp).map(|(mine, theirs)| SmpRounds {
-            rounds: mine.rounds.saturating_add(theirs.rounds),
-            spun_ns: mine.spun_ns.saturating_add(theirs.spun_ns),
+        self.smp = self.smp.take().zip(other.smp.as_deref()).map(|(mut mine, theirs)| {
+            mine.rounds = mine.rounds.saturating_add(theirs.rounds);
+            mine.spun_ns = mine.spun_ns.saturating_add(theirs.spun_ns);
+            mine
         });
         match (&mut self.blame, &other.blame) {
             (Some(mine), Some(theirs)) => mine.merge(theirs, runs_before),

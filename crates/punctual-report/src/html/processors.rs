@@ -156,7 +156,7 @@ fn rounds(results: &Results, label: &str) -> Markup {
     let columns = ["Rounds", "Rounds a second of processor time", "Spinning", "Processor time"];
     let mut table = Table::new(format!("vCPUs that wait for each other: {label}"), "vCPU", &columns);
     for task in &results.tasks {
-        let Some(SmpRounds { rounds, spun_ns }) = task.smp else { continue };
+        let Some(&SmpRounds { rounds, spun_ns }) = task.smp.as_deref() else { continue };
         let rate = fmt_rate(rounds, Duration::from_ns(task.cpu_time_ns));
         let spinning = share_bar("bar", spun_ns, task.cpu_time_ns);
         let cells = [Cell::number(fmt_count(rounds)), Cell::number(rate), Cell::text(spinning)];

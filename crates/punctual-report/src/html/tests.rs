@@ -106,7 +106,7 @@ fn vcpus_that_wait_for_each_other_have_a_table_of_their_rounds() {
     let mut results = results("rtds", 0);
     assert!(!render(&page(&[column("rtds", results.clone())])).contains(caption));
     results.tasks[0].cpu_time_ns = 2_000_000_000;
-    results.tasks[0].smp = Some(SmpRounds { rounds: 5_000, spun_ns: 500_000_000 });
+    results.tasks[0].smp = Some(Box::new(SmpRounds { rounds: 5_000, spun_ns: 500_000_000 }));
     let page = render(&page(&[column("rtds", results)]));
     let table = words(between(&page, caption, "</table>"));
     for part in ["5,000", "2,500/s", "25.0 %"] {

@@ -13,7 +13,7 @@ use crate::format::{fmt_rate, fmt_share};
 pub(super) fn rounds(results: &Results, colour: bool) -> String {
     let columns = ["rounds", "rounds/s", "rounds/s of cpu", "cpu", "spinning"];
     let row = |task: &TaskResult| {
-        let SmpRounds { rounds, spun_ns } = task.smp?;
+        let SmpRounds { rounds, spun_ns } = *task.smp.as_deref()?;
         let mut row = Vec::from(counts([rounds]));
         let whole = time(results);
         let rates = [whole, Duration::from_ns(task.cpu_time_ns)];
@@ -32,7 +32,7 @@ pub(super) fn rates(columns: &[Column], names: &[String]) -> Vec<Row> {
         let mut of_domain = results.tasks.iter().filter(|task| task.parent == name).peekable();
         of_domain.peek()?;
         of_domain.try_fold((0_u64, 0_u64), |(rounds, time), task| {
-            Some((rounds.saturating_add(task.smp?.rounds), time.saturating_add(task.cpu_time_ns)))
+            Some((rounds.saturating_add(task.smp.as_deref()?.rounds), time.saturating_add(task.cpu_time_ns)))
         })
     };
     let cell = |column: &Column, name: &str| {

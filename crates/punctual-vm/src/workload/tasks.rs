@@ -35,7 +35,7 @@ pub fn of_domain(
     {
         return Err(TasksError::Sections { domain: name(), task: task.name.clone() });
     }
-    if described.smp.is_some() {
+    if host.smp_of(domain).is_some() {
         return Err(TasksError::Smp { domain: name() });
     }
     let tasks: Vec<_> = host

@@ -60,7 +60,8 @@ pub(crate) fn complete(
         let guest = draft.guest.choice.clone();
         schedulers.push((parent, vcpus.len(), draft.guest));
         let DomainDraft { name, parent, live, smp, .. } = draft;
-        host.domains.push(Domain { name, parent, vcpus, guest, resources, smp, live });
+        host.smp.extend(smp.map(|work| (DomainIx(i), work)));
+        host.domains.push(Domain { name, parent, vcpus, guest, resources, live });
     }
     insert_all(&host, &units, &schedulers, &events, errors);
     host.events = events.into_iter().map(|draft| draft.event).collect();

@@ -119,14 +119,14 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
     if !domain.resources.is_empty() {
         table.insert("resource", named(domain.resources.iter().map(resource)));
     }
-    match &domain.smp {
+    match host.smp_of(ix) {
         Some(work) => table.insert("smp", smp(work).into()),
         None => table.insert("task", named(tasks(host, Parent::Domain(ix)))),
     };
     table
 }
 
-fn smp(work: &SmpWork) -> Table {
+fn smp(work: SmpWork) -> Table {
     let mut keys = vec![("work", work.kind.name().into()), ("cost", time(work.cost))];
     match work.kind {
         SmpKind::Spinlock { held } | SmpKind::Mutex { held } => keys.push(("held", time(held))),
