@@ -5,7 +5,7 @@ usage: speed.py PUNCTUAL_PROGRAM   (in an environment with punctual, simso and t
 
 1. SimSo and `Host.from_toml(text).simulate(jobs=True)` on random task sets of check-simso.sh, in turns for
    each set. How many schedules are equal is counted: EDF leaves open which of two jobs with the same
-   deadline comes first.
+   deadline comes first. The same in turns for all sets together.
 2. 10,000 generated task sets, each checked and simulated, by two threads.
 3. A call of the package, and the command line, on the same host.
 """
@@ -58,6 +58,32 @@ def against_simso(sets, duration_ms):
     print(f"  ratios {ratios[0]:.0f} to {ratios[-1]:.0f}, median {statistics.median(ratios):.0f}")
 
 
+def in_blocks(sets, duration_ms, rounds):
+    """As against_simso, but all task sets by one and then all by the other, as a study simulates them."""
+    hosts = []
+    for n in range(sets):
+        rng = random.Random(7000 + n)
+        processors = rng.choice([1, 1, 2, 3])
+        tasks = random_task_set(rng, processors)
+        for policy in ["fixed-priority", "edf"]:
+            hosts.append((tasks, processors, policy, host_file(tasks, processors, policy, duration_ms)))
+    ratios = []
+    for _ in range(rounds):
+        times = []
+        for simulate in [
+            lambda tasks, processors, policy, _: simso_finish_times(tasks, processors, policy, duration_ms),
+            lambda _tasks, _processors, _policy, text: punctual.Host.from_toml(text).simulate(jobs=True).jobs,
+        ]:
+            gc.collect()
+            cpu = time.process_time()
+            for host in hosts:
+                simulate(*host)
+            times.append(time.process_time() - cpu)
+        ratios.append(times[0] / times[1])
+    print(f"{len(hosts)} simulations of {duration_ms} ms by one and then by the other, {rounds} rounds:")
+    print(f"  {', '.join(f'{ratio:.0f}' for ratio in ratios)} times, median {statistics.median(ratios):.0f}")
+
+
 def many(count):
     cpu, clock = time.process_time(), time.perf_counter()
 
@@ -105,6 +131,8 @@ def one_call(program, rounds):
 print(f"punctual {punctual.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()}")
 for sets, duration_ms in [(40, 300), (40, 1000), (12, 5000)]:
     against_simso(sets, duration_ms)
+for sets, duration_ms in [(40, 300), (40, 1000), (12, 5000)]:
+    in_blocks(sets, duration_ms, 5)
 many(10_000)
 if len(sys.argv) > 1:
     one_call(sys.argv[1], 30)
