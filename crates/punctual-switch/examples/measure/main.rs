@@ -4,7 +4,7 @@
 //! usage: cargo run --release -p punctual-switch --example measure [WHAT]
 //! - attacks [ROUNDS [MILLISECONDS [WORD]]]: urgent round trips beside each attack whose name contains WORD,
 //!   and the time that the end takes; exit status 1 if a goal is missed
-//! - throughput, round-trips, hostile, idle-ports, polling, budget, plug; by default several of them
+//! - throughput, round-trips, idle-ports, polling, budget, plug; by default several of them
 //! - sockets A B: any vhost-user switch that listens on these two sockets: round trips, packets a second by
 //!   length of the frames, number of flows and direction, times from one to the other at parts of the most
 //! - serve FOLDER: such a switch, on FOLDER/0.sock and 1.sock, until input ends
@@ -16,7 +16,6 @@
 //! SCHED_FIFO with a lower priority.
 
 mod attacks;
-mod hostile;
 mod idle_ports;
 mod instructions;
 mod sockets;
@@ -61,7 +60,6 @@ fn measure(folder: &tempfile::TempDir) -> Outcome<()> {
     match std::env::args().nth(1).as_deref() {
         Some("throughput") => return packets(folder.path()),
         Some("round-trips") => return all_round_trips(folder.path()),
-        Some("hostile") => return hostile::all(folder.path()),
         Some("idle-ports") => return idle_ports::all(folder.path()),
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),

@@ -57,6 +57,17 @@ pub struct Attack {
     act: fn(&mut Attacker) -> io::Result<()>,
 }
 
+/// A chain of one table with `count` descriptors.
+fn describe_table(
+    guest: &mut FrontEnd,
+    queue: usize,
+    head: u16,
+    (table, count): (u64, u16),
+) -> io::Result<()> {
+    let bytes = u32::from(count) * to_u32(to_usize(DESC_BYTES));
+    guest.describe(queue, head, table, bytes, DESC_F_INDIRECT, 0)
+}
+
 /// Two VMs that attack a switch.
 #[derive(Debug)]
 pub struct Attacker {
@@ -169,14 +180,7 @@ impl Attacker {
                 let place = table + u64::from(index) * DESC_BYTES;
                 describe(guest, index, place, guest.buffer(TX, head))?;
             }
-            guest.describe(
-                TX,
-                head,
-                table,
-                u32::from(count) * to_u32(to_usize(DESC_BYTES)),
-                DESC_F_INDIRECT,
-                0,
-            )?;
+            describe_table(guest, TX, head, (table, count))?;
         }
         Ok(())
     }
@@ -199,14 +203,7 @@ impl Attacker {
                 let place = table + u64::from(index) * DESC_BYTES;
                 guest.describe_at(place, table + 512, piece, flags, index + 1)?;
             }
-            guest.describe(
-                RX,
-                head,
-                table,
-                u32::from(count) * to_u32(to_usize(DESC_BYTES)),
-                DESC_F_INDIRECT,
-                0,
-            )?;
+            describe_table(guest, RX, head, (table, count))?;
         }
         Ok(())
     }
