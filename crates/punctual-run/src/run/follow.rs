@@ -2,7 +2,8 @@
 //! restarted.
 //!
 //! The threads of a VMM's process are listed now and then; only when they are others than before is the VMM
-//! asked which of them are vCPUs.
+//! asked which of them are vCPUs. For a while after a change the threads' names are read at each listing:
+//! a thread names itself once it runs, and has the name of its creator until then.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ use punctual_linux::vmm;
 
 /// How often to list the threads.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// How long after a change of the threads their names may still change: a helper of a busy host may wait for
+/// long before it runs for the first time.
+const NAMING: Duration = Duration::from_secs(10);
 /// How long QEMU's monitor may take for a command. It is asked from the thread that watches the run.
 const MONITOR_LIMIT: Duration = Duration::from_millis(100);
 
@@ -94,24 +98,29 @@ struct FollowedThreads<'a> {
     stop: Stop,
     /// By vCPU: the thread that it was last.
     known: Vec<Option<Identity>>,
-    /// The process of the threads, and its threads when the VMM was last asked.
+    /// The process of the threads, and its threads as they were listed before the VMM was last asked.
     process: Option<u32>,
     threads: Vec<i32>,
+    /// Until when to read names although the threads are the same.
+    naming_until: Instant,
     next_listing: Instant,
 }
 
 impl<'a> FollowedThreads<'a> {
     /// Of a VMM with these vCPUs, some of which may not be there yet.
     fn new(attach: &'a Attach, vcpus: Vec<Option<Identity>>, stop: Stop) -> FollowedThreads<'a> {
+        // Threads may have come since the VMM was asked for these: the first listing finds a change.
+        let now = Instant::now();
         let mut followed = FollowedThreads {
             attach,
             stop,
             known: vcpus,
             process: None,
             threads: Vec::new(),
-            next_listing: Instant::now() + INTERVAL,
+            naming_until: now,
+            next_listing: now + INTERVAL,
         };
-        followed.note_threads();
+        followed.note_process();
         followed
     }
 
@@ -120,11 +129,10 @@ impl<'a> FollowedThreads<'a> {
         self.known.iter().flatten().copied()
     }
 
-    fn note_threads(&mut self) {
+    fn note_process(&mut self) {
         let alive = self.known.iter().flatten().find(|identity| identity.is_alive());
         self.process =
             alive.and_then(|identity| vmm::process_of(Path::new("/proc"), identity.id as u32).ok());
-        self.threads = self.listed();
     }
 
     fn listed(&self) -> Vec<i32> {
@@ -134,21 +142,26 @@ impl<'a> FollowedThreads<'a> {
     /// vCPUs that have a thread that they did not have before: number and thread. Cheap while nothing
     /// changes.
     fn newcomers(&mut self) -> Vec<(usize, Identity)> {
-        if Instant::now() < self.next_listing {
+        let now = Instant::now();
+        if now < self.next_listing {
             return Vec::new();
         }
-        self.next_listing = Instant::now() + INTERVAL;
+        self.next_listing = now + INTERVAL;
         let threads = self.listed();
-        if !threads.is_empty() && threads == self.threads {
+        let is_changed = threads.is_empty() || threads != self.threads;
+        if !is_changed && now >= self.naming_until {
             return Vec::new();
         }
         // Names first: they are there even while another program talks to the monitor. A monitor that does
         // not answer now, or a VM that is being restarted, is asked again the next time.
         let ask = |attach: &Attach| vcpu_threads(attach, MONITOR_LIMIT, self.stop).ok();
         let by_names = self.process.and_then(|pid| ask(&Attach::Process(pid)));
-        let Some(vcpus) = by_names.or_else(|| ask(self.attach)) else {
-            return Vec::new();
-        };
+        let asked = by_names.or_else(|| is_changed.then(|| ask(self.attach)).flatten());
+        let Some(vcpus) = asked else { return Vec::new() };
+        if is_changed {
+            // What came after this listing is a change of the next one.
+            (self.threads, self.naming_until) = (threads, now + NAMING);
+        }
         let mut newcomers = Vec::new();
         for (number, identity) in vcpus {
             if let Some(known) = self.known.get_mut(number as usize)
@@ -158,7 +171,7 @@ impl<'a> FollowedThreads<'a> {
                 newcomers.push((number as usize, identity));
             }
         }
-        self.note_threads();
+        self.note_process();
         newcomers
     }
 }

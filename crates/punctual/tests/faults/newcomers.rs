@@ -75,6 +75,12 @@ fn victim() {
     for line in std::io::stdin().lines() {
         match line.expect("readable").as_str() {
             "plug" => start_thread("CPU 1/KVM", || ()),
+            // A thread names itself; on a busy machine it is listed before that.
+            "plug slowly" => start_thread("new", || {
+                std::thread::sleep(Duration::from_millis(1200));
+                let named = rustix::thread::set_name(c"CPU 1/KVM");
+                named.expect("a thread may name itself");
+            }),
             "exec" => exec.send(()).expect("it waits"),
             "own" => {
                 for (name, own) in own_attributes() {
@@ -189,7 +195,11 @@ fn nothing_is_left_after(name: &str, order: &str, done: impl Fn(&Victim) -> bool
 #[test]
 fn a_vcpu_that_is_plugged_in_is_afterwards_as_its_process_was() {
     let Some(_turn) = needs() else { return };
-    nothing_is_left_after("plugged-in", "plug", |victim| victim.thread("CPU 1/KVM").is_some_and(is_enforced));
+    for order in ["plug", "plug slowly"] {
+        nothing_is_left_after("plugged-in", order, |victim| {
+            victim.thread("CPU 1/KVM").is_some_and(is_enforced)
+        });
+    }
 }
 
 #[test]
