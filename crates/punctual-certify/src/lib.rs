@@ -27,5 +27,5 @@ mod run;
 pub mod verdict;
 
 pub use certificate::Certificate;
-pub use guest::{Guest, GuestError, Reach};
+pub use guest::{AgentError, Guest, GuestError, Port, Reach};
 pub use run::{CertifyError, Plan, Talk, run};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::faults::signal;
+use common::faults::{signal, wait};
 use common::live::{PROCESSOR, needs};
 use punctual_linux::os::sched::{self, Attributes};
 use serde_json::Value;
@@ -221,6 +221,83 @@ fn a_guest_is_measured_by_the_same_loops_and_one_that_fails_makes_the_certificat
     assert!(stdout(&broken).contains("guest here: exit status: 1: no such guest"), "{}", stdout(&broken));
 }
 
+/// QEMU's guest agent, as a program of this machine whose socket is no port of a VM.
+struct GuestAgent(std::process::Child);
+
+impl GuestAgent {
+    fn start(desk: &Desk) -> Option<GuestAgent> {
+        let mut agent = Command::new("qemu-ga");
+        agent.args(["--method", "unix-listen", "--path"]).arg(desk.path("vm1.sock"));
+        agent.args(["--statedir"]).arg(desk.path("")).arg("--pidfile").arg(desk.path("vm1.pid"));
+        agent.env("TMPDIR", desk.path("")).stderr(std::process::Stdio::null());
+        let agent = GuestAgent(agent.spawn().ok()?);
+        wait("the socket of the guest agent", || desk.path("vm1.sock").exists());
+        Some(agent)
+    }
+}
+
+/// A test that cannot be made here.
+fn skip(missing: &str) {
+    let line = format!("skipped: {missing} is missing");
+    assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
+    eprintln!("{line}");
+}
+
+impl Drop for GuestAgent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_guest_is_measured_by_its_guest_agent_and_nothing_is_left_in_it() {
+    let desk = Desk::new();
+    let Some(agent) = GuestAgent::start(&desk) else { return skip("qemu-ga (qemu-guest-agent)") };
+    let (json, socket) = (desk.path("a.json"), desk.path("vm1.sock"));
+    let guest = format!("agent:{}", socket.display());
+    let (output, fair) =
+        (json.display().to_string(), ["--for", "800ms", "--processors", "0", "--priority", "0"]);
+    let passed = certify(&[&fair[..], &["--guest", &guest, "-o", &output]].concat());
+    assert_eq!(status(&passed), 0, "{passed:?}");
+    let certificate = read(&json);
+    let of_guest =
+        |one: &&serde_json::Value| one["guest"] == "vm1" && one["latencies"]["count"].as_u64() > Some(50);
+    let measurements = certificate["measurements"].as_array().expect("a list");
+    assert!(measurements.iter().filter(of_guest).count() >= 2, "{certificate:#}");
+    let left = std::fs::read_dir(desk.path("")).expect("listed").flatten();
+    let left: Vec<_> = left.filter(|entry| entry.path().is_dir()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    // An agent that has gone is an incomplete certificate.
+    drop(agent);
+    let broken = certify(&[&fair[..], &["--guest", &guest]].concat());
+    assert_eq!(status(&broken), 5, "{broken:?}");
+    assert!(stdout(&broken).contains("guest vm1: no socket of a guest agent at"), "{}", stdout(&broken));
+}
+
+#[test]
+fn a_test_that_is_stopped_ends_what_it_runs_in_a_guest() {
+    let desk = Desk::new();
+    let Some(_agent) = GuestAgent::start(&desk) else { return skip("qemu-ga (qemu-guest-agent)") };
+    let mut program = Command::new(PROGRAM);
+    program.args(["certify", "--for", "3s", "--processors", "0", "--priority", "0", "--guest"]);
+    program.arg(format!("agent:vm1={}", desk.path("vm1.sock").display()));
+    program.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut program = program.spawn().expect("it starts");
+    let running = || {
+        let folder = desk.path("").display().to_string();
+        let is_ours = |process: &i32| {
+            let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            line.starts_with(&folder)
+        };
+        punctual_linux::os::proc::processes().expect("listed").into_iter().filter(is_ours).count()
+    };
+    wait("the guest is measured", || running() == 1);
+    signal(program.id(), "INT");
+    assert_eq!(program.wait().expect("it ends").code(), Some(5));
+    wait("the guest program has ended", || running() == 0);
+}
+
 #[test]
 fn loads_run_beside_and_end_with_the_test() {
     let desk = Desk::new();
@@ -251,7 +328,7 @@ fn mistakes_are_answered_with_what_was_expected() {
     assert!(text.contains("limits.toml:2:1") && text.contains("did you mean `max_us`?"), "{text}");
     assert!(error(&["--processors", "60000"]).contains("processor 60000: this process may use 0"));
     assert!(error(&["--for", "1ms"]).contains("expected 200ms to 168h"));
-    assert!(error(&["--guest", "vm1"]).contains("expected ssh:HOST or ssh:NAME=HOST"));
+    assert!(error(&["--guest", "vm1"]).contains("expected ssh:HOST, libvirt:VM or agent:SOCKET"));
     assert!(error(&["--load", "gpu"]).contains("gpu"));
     let text = desk.file("a.json", "{}");
     assert!(error(&["--baseline", &text]).contains("a.json is no certificate"));

@@ -38,7 +38,7 @@ use super::{exit, interrupt};
 #[command(after_help = "Examples:\n  \
     punctual certify                                     30 s, with the default processors (as root)\n  \
     punctual certify --for 1h --load cpu,memory,net --limits limits.toml -o node1.json\n  \
-    punctual certify --guest ssh:root@vm1 --processors 2-5 --report node1.html\n  \
+    punctual certify --guest libvirt:vm1 --processors 2-5 --report node1.html\n  \
     punctual certify --verify node1.json                 was it changed since?\n  \
     punctual certify --baseline node1.json               measure again: did anything get worse?\n  \
     punctual certify --baseline old.json new.json        compare two certificates")]
@@ -76,7 +76,8 @@ pub(super) struct Args {
     /// What must hold, as a file.
     #[arg(long, value_name = "LIMITS.toml")]
     limits: Option<PathBuf>,
-    /// Also measure the vCPUs of a Linux guest that ssh reaches with a key: ssh:HOST or ssh:NAME=HOST.
+    /// Also measure the vCPUs of a Linux guest: ssh:HOST (with a key), libvirt:VM (by the guest agent of a VM
+    /// of libvirt), agent:SOCKET (by that of another VM); with a name of your choice ssh:NAME=HOST.
     #[arg(long, value_name = "GUEST", value_parser = Guest::parse)]
     guest: Vec<Guest>,
     /// The same for a guest that a command of the host reaches: it runs the shell command in its last
