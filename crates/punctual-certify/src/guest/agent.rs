@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use punctual_linux::channel::Channel;
 use serde_json::{Value, json};
 
-use super::{Converse, converse};
+use super::converse::{Converse, converse};
 
 /// What one command may take. A guest is busy with its own work.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -125,7 +125,7 @@ impl<'s> Agent<'s> {
         Ok(Agent { way, stopped })
     }
 
-    /// Runs a shell command of the guest to its end, which must come soon; what it printed.
+    /// Runs a shell command of the guest until it ends, which must be soon; what it printed.
     pub(super) fn run(&mut self, program: &'static str, command: &str) -> Result<Vec<u8>, AgentError> {
         let (number, until) = (self.start(command)?, Instant::now() + PATIENCE);
         loop {

@@ -3,17 +3,17 @@
 //! is removed.
 
 mod agent;
+mod converse;
 
-use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use agent::Agent;
 pub use agent::{AgentError, Port};
+use converse::{Converse, LOOK_EVERY, converse};
 
 use punctual_guest::latency::{Plan, Report};
-use punctual_linux::child;
 use punctual_vm::workload::PROGRAM;
 
 /// How a guest is reached.
@@ -61,14 +61,8 @@ pub enum GuestError {
 
 /// What copying the program and starting it may take beyond the measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The most that is read of a report: 4,096 processors need 100 MiB.
-const REPORT_BYTES_MAX: u64 = 256 << 20;
-/// The most that is read of an error.
-const ERROR_BYTES_MAX: u64 = 4 << 10;
 /// How often a guest agent is asked whether the measurement has ended, once it should have.
 const ASK_EVERY: Duration = Duration::from_millis(200);
-/// How often a stop is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Guest {
     /// `ssh:HOST`, `libvirt:VM` or `agent:SOCKET`, each with `NAME=` in front of the place if it is to have
@@ -220,63 +214,12 @@ fn script(plan: &Plan) -> String {
     )
 }
 
-/// How a conversation with a program of the host ended.
-enum Converse {
-    /// By itself, with what it printed to standard output and standard error.
-    Ended(ExitStatus, Vec<u8>, Vec<u8>),
-    Stopped,
-    Silent,
-}
-
-/// Runs a program of the host, sends it the input and reads what it prints.
-fn converse(
-    mut command: Command,
-    input: &'static [u8],
-    until: Instant,
-    stopped: &dyn Fn() -> bool,
-) -> io::Result<Converse> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut program = child::spawn(command, Vec::new())?;
-    let (to, output, error) = (program.stdin.take(), program.stdout.take(), program.stderr.take());
-    // A guest that ends early breaks the pipe, and its error message says why.
-    let write = std::thread::spawn(move || to.map(|mut to| to.write_all(input)));
-    let read = |from: Option<Box<dyn Read + Send>>, most: u64| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let Some(mut from) = from else { return bytes };
-            let _ = from.by_ref().take(most).read_to_end(&mut bytes);
-            // So that it can end.
-            let _ = io::copy(&mut from, &mut io::sink());
-            bytes
-        })
-    };
-    let output = read(output.map(|from| Box::new(from) as Box<dyn Read + Send>), REPORT_BYTES_MAX);
-    let error = read(error.map(|from| Box::new(from) as Box<dyn Read + Send>), ERROR_BYTES_MAX);
-    let mut unfinished = None;
-    while !(write.is_finished() && output.is_finished() && error.is_finished()) {
-        if stopped() {
-            unfinished = Some(Converse::Stopped);
-        } else if Instant::now() > until {
-            unfinished = Some(Converse::Silent);
-        }
-        if unfinished.is_some() {
-            break;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    // Fails only when it has ended.
-    let _ = program.kill();
-    let status = program.wait()?;
-    Ok(unfinished.unwrap_or_else(|| {
-        Converse::Ended(status, output.join().unwrap_or_default(), error.join().unwrap_or_default())
-    }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::made_up;
     use punctual_guest::latency::Kind;
+    use std::io::{self, Write};
 
     #[test]
     fn guests_have_names_and_ways() {
