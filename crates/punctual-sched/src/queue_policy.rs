@@ -112,6 +112,17 @@ pub(crate) trait QueueRules: Send {
         Charged::GoesOn
     }
 
+    /// The unit has got a processor. Does its urgency change while it runs there?
+    fn picked(&mut self, unit: &mut Self::Unit) -> bool {
+        let _ = unit;
+        false
+    }
+
+    /// The unit that has just been picked gives way to a vCPU of the same VM, without having run.
+    fn gave_way(&mut self, unit: &mut Self::Unit) {
+        let _ = unit;
+    }
+
     /// The unit's processor is about to pick. Is the unit's turn over? Then it gets a new one behind its
     /// equals.
     fn ends_turn(&mut self, unit: &mut Self::Unit) -> bool {
@@ -128,6 +139,12 @@ pub(crate) trait QueueRules: Send {
     /// The unit's timer, which was due at `at`, is handled at `now`.
     fn on_timer(&mut self, unit: &mut Self::Unit, at: Instant, now: Instant) {
         let _ = (unit, at, now);
+    }
+
+    /// The unit's timer has been handled while it ran. Does its processor pick at once?
+    fn picks_after_timer(&mut self, unit: &mut Self::Unit) -> bool {
+        let _ = unit;
+        false
     }
 
     /// The unit's replenishments, if they can be said ahead of time.
@@ -156,6 +173,16 @@ impl<R: QueueRules> QueuePolicy<R> {
     /// A pool of `cpus` processors without units.
     pub(crate) fn new(cpus: usize, rules: R) -> Self {
         QueuePolicy { rules, queue: RunQueue::new(cpus), timers: IndexedHeap::new(0) }
+    }
+
+    #[inline(always)]
+    fn got_processor(&mut self, unit: UnitId, cpu: CpuId) {
+        let state = &mut self.queue[unit];
+        if self.rules.picked(state)
+            && let Some(urgency) = R::urgency(state)
+        {
+            self.queue.lend(cpu, urgency);
+        }
     }
 
     #[inline(always)]
@@ -296,6 +323,9 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
             }
         }
         let picked = self.queue.pick(cpu, resched);
+        if let Some(unit) = picked {
+            self.got_processor(unit, cpu);
+        }
         let until = match picked {
             Some(unit) if R::SLICES_END => now + R::slice(&self.queue[unit]),
             _ => Instant::NEVER,
@@ -311,6 +341,8 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
         {
             return None;
         }
+        self.rules.gave_way(&mut self.queue[before]);
+        self.got_processor(unit, cpu);
         let until = if R::SLICES_END { now + R::slice(&self.queue[unit]) } else { Instant::NEVER };
         Some(Slice { run: Run::Unit(unit), until })
     }
@@ -340,6 +372,7 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
         let unit = UnitId(id as u32);
         let state = &mut self.queue[unit];
         self.rules.on_timer(state, at, now);
+        let picks = self.rules.picks_after_timer(state);
         match R::timer(state) {
             Some(next) => self.timers.set_first(next),
             None => self.timers.remove(id),
@@ -347,6 +380,9 @@ impl<R: QueueRules> Policy for QueuePolicy<R> {
         match R::urgency(state) {
             Some(urgency) => self.queue.ready(unit, urgency, resched),
             None => self.queue.unready(unit, resched),
+        }
+        if picks && let Some(cpu) = self.queue.cpu_of(unit) {
+            resched.insert(cpu);
         }
     }
 

@@ -57,11 +57,11 @@ struct Processor<K> {
     busy: bool,
     /// May that unit not run there any more? Set and cleared by `set_affinity`, checked by `pick`.
     forbidden: bool,
-    /// Urgency of that unit, or of a more urgent one that yielded to it.
+    /// Urgency of that unit, or a greater one that it has until the next pick.
     key: K,
     /// Does that unit give way to equals at the next pick? Set by `demote`, cleared by `pick`.
     yields: bool,
-    /// Is `key` that of another unit, which yielded? Set by `yield_to`, cleared by `pick`.
+    /// Is `key` that greater one? Set by `yield_to` and `lend`, cleared by `pick`.
     lent: bool,
     /// The unit that it was tickled for, or `NONE`; set by `tickle`, cleared by `pick`.
     tickled_for: u32,
@@ -371,6 +371,12 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         processor.key = processor.key.min(member.key.0);
         self.put_back(UnitId(before), resched);
         true
+    }
+
+    /// The unit that `cpu` has just picked is at least as urgent as `key` until `cpu` picks again.
+    pub(crate) fn lend(&mut self, cpu: CpuId, key: K) {
+        let processor = &mut self.processors[cpu.index()];
+        (processor.key, processor.lent) = (processor.key.min(key), true);
     }
 
     /// The most urgent waiting unit that may run on `cpu`, and its urgency.

@@ -17,16 +17,25 @@
 //!   rules and takes this one for late wake-ups ("long unblocking", 2b): a shift to later never disturbs EDF.
 //!   The papers describe the slice as kept before the deadline. The price, as for any deferrable server under
 //!   EDF, is that full use of a processor is not always schedulable.
-//! - **Short unblocking.** With `unblock = "xen"` (`unblock_short_extra_support`) a unit that wakes before
-//!   its deadline loses what is left of its slice and waits for its next period. What it lost is its *loss*,
-//!   and until it has run that long, it has spare time before all units with `extratime`, with or without
-//!   `extratime` itself: in turns of 500 us, the greatest loss in proportion to the period first. A wake-up
-//!   after the deadline takes it out of that order until it wakes before a period again.
+//! - **Short unblocking.** With `unblock = "xen"` (`sedf_wake`, `unblock_short_extra_support`) a unit that
+//!   wakes within a period that began while it had slice for it, or slept, loses what is left of that slice
+//!   and waits for its next period; only one that slept through a whole period starts a new one with the
+//!   wake-up. What it lost is its *loss*: for one turn it has spare time before all units with `extratime`
+//!   (`EXTRA_PEN_Q`), with or without `extratime` itself, the greatest loss in proportion to the period
+//!   first. The loss is forgotten when that turn ends, however short it was (`desched_extra_dom`; Xen until
+//!   June 2006 gave turns until the loss was made up for). One that blocked before its turn, and wakes before
+//!   its next period, still has it.
 //! - **Extratime.** A unit with `extratime` and no slice left may run when no unit with slice left wants to,
-//!   round robin with turns of 500 us (`EXTRA_QUANTUM`), which is what Xen's utilization-weighted queue does
-//!   for equal weights. Spare time is not charged to the slice. A slice of 0 with extratime is a best-effort
-//!   unit, the default of Xen 4.0. Xen leaves gaps shorter than 500 us before the next period unused; here
-//!   they are used.
+//!   in turns of 500 us (`EXTRA_QUANTUM`). Spare time is not charged to the slice. A slice of 0 with
+//!   extratime is a best-effort unit, the default of Xen for all domains but domain 0. Xen leaves gaps
+//!   shorter than 500 us before the next period unused; here they are used.
+//! - **Order of spare time.** With `extra = "turns"` it goes round robin, and a displaced unit goes on with
+//!   its turn. With `extra = "score"` the least score runs first (`EXTRA_UTIL_Q`, `extraq_add_sort_update`):
+//!   when a turn ends, for whatever reason, its score is taken off the scores of all that wait, and the unit
+//!   gets a new one: 2^17 by its `weight`, or without weight the period by the slice, times 1024. A unit that
+//!   sleeps keeps its score, so one that slept through the others' turns has no advantage of it. Equal scores
+//!   are first come, first served. A wake-up ends a turn of spare time only for a slice or a loss
+//!   (`should_switch`).
 //! - **Ties** are first come, first served. A running unit keeps its processor against equals, a displaced
 //!   one its place.
 //! - **New parameters** take effect with the next period, a new affinity at once.
@@ -47,6 +56,8 @@
 //!
 //! At 8 the deadline of the insertion has passed and a new period starts with the wake-up. At 26 the unit
 //! goes on with what it has left until 28.
+
+use alloc::vec::Vec;
 
 use crate::homes::Homes;
 use crate::prelude::*;
@@ -79,22 +90,34 @@ pub const INFO: PolicyInfo = PolicyInfo {
             default: Some(ParamDefault::Value(OptionValue::Flag(false))),
             help: "run on time that nobody's slice claims",
         },
+        ParamInfo {
+            name: UnitParams::WEIGHT,
+            kind: ParamKind::Count { min: 1, max: WEIGHT_MAX as u64 },
+            default: Some(ParamDefault::Words("by the slice; 1 for a slice of 0")),
+            help: "share of spare time in proportion to the others', with extra = \"score\"",
+        },
     ],
-    options: &[UNBLOCK],
+    options: &[UNBLOCK, EXTRA],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
     placement: Placement::Partitioned,
     budgets: Budgets::Server { min: SLICE_MIN },
     // A unit that sleeps past its deadline gets a full slice when it wakes, as at the periods' ends; one that
-    // wakes before it loses its slice with unblock = "xen".
-    sleep_matters: |options| options.word(&UNBLOCK) == XEN,
+    // wakes before it loses its slice with unblock = "xen", and with extra = "score" its turn ends.
+    sleep_matters: |options| options.word(&UNBLOCK) == XEN || options.word(&EXTRA) == BY_SCORE,
     has_timers: true,
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
     xen: None,
     construct: |cpus, options| {
-        let loses_slices = options.word(&UNBLOCK) == XEN;
-        Ok(Box::new(QueuePolicy::new(cpus, Sedf { homes: Homes::new(cpus), loses_slices })))
+        let sedf = Sedf {
+            homes: Homes::new(cpus),
+            loses_slices: options.word(&UNBLOCK) == XEN,
+            by_score: options.word(&EXTRA) == BY_SCORE,
+            taken_off: alloc::vec![0; cpus],
+            arrivals: 0,
+        };
+        Ok(Box::new(QueuePolicy::new(cpus, sedf)))
     },
 };
 
@@ -103,6 +126,12 @@ pub const RESUME: &str = "resume";
 
 /// The word of [`UNBLOCK`] for a slice that is lost, and spare time instead.
 pub const XEN: &str = "xen";
+
+/// The word of [`EXTRA`] for round robin.
+pub const IN_TURNS: &str = "turns";
+
+/// The word of [`EXTRA`] for Xen's scores.
+pub const BY_SCORE: &str = "score";
 
 /// The option `unblock`.
 pub const UNBLOCK: ParamInfo = ParamInfo {
@@ -113,21 +142,38 @@ pub const UNBLOCK: ParamInfo = ParamInfo {
            spare time (Xen 4.0)",
 };
 
+/// The option `extra`.
+pub const EXTRA: ParamInfo = ParamInfo {
+    name: "extra",
+    kind: ParamKind::Choice(&[IN_TURNS, BY_SCORE]),
+    default: Some(ParamDefault::Value(OptionValue::Word(IN_TURNS))),
+    help: "spare time goes round robin, or to the least score, by weight or slice (Xen)",
+};
+
 /// Xen's `SLICE_MIN`, `PERIOD_MIN`, `PERIOD_MAX`, `EXTRA_QUANTUM`.
 const SLICE_MIN: Duration = Duration::from_us(5);
 const PERIOD_MIN: Duration = Duration::from_us(10);
 const PERIOD_MAX: Duration = Duration::from_secs(10);
 const EXTRA_QUANTUM: Duration = Duration::from_us(500);
 
+/// A score that Xen gives to a weight of 1; all of a processor corresponds to a weight of 128.
+const SCORE_OF_WEIGHT_1: u32 = 1 << 17;
+/// As for Credit, whose weights a host may have beside slices. Xen keeps SEDF's in a `short`.
+const WEIGHT_MAX: u32 = u16::MAX as u32;
+
 /// How urgent a unit is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Urgency {
     /// It has slice left, until its deadline.
     Slice(Instant),
-    /// It runs on spare time for a slice that it lost; Xen's score, less for who lost more of its period.
-    Loss(u64),
-    /// It runs on spare time.
-    Extra,
+    /// It waits for spare time, or runs on it, for a slice that it lost: Xen's score, less for who lost more
+    /// of its period, and its place among equals.
+    Loss(u64, u64),
+    /// It runs on spare time in the order of scores.
+    Running,
+    /// It waits for spare time: its score, more by what has been taken off all scores so far, and its place
+    /// among equals. In turns, all are equal.
+    Extra(i64, u64),
 }
 
 impl Default for Urgency {
@@ -142,6 +188,8 @@ struct Reservation {
     period: Duration,
     /// May it use spare time? Checked when the slice is used up and at wake-up.
     extratime: bool,
+    /// Its share of spare time, if not by its slice.
+    weight: Option<u32>,
 }
 
 impl Reservation {
@@ -157,12 +205,31 @@ impl Reservation {
             alloc::format!("at least {SLICE_MIN} (or 0 with extratime) and at most the period ({period})")
                 .into()
         })?;
-        Ok(Reservation { slice, period, extratime })
+        require(params.weight.is_none_or(|w| (1..=WEIGHT_MAX).contains(&w)), UnitParams::WEIGHT, || {
+            alloc::format!("between 1 and {WEIGHT_MAX}").into()
+        })?;
+        Ok(Reservation { slice, period, extratime, weight: params.weight })
+    }
+
+    /// The score after a turn of spare time: at most 2^31, with the longest period and the shortest slice.
+    fn score(&self) -> i64 {
+        match self.weight {
+            Some(weight) => i64::from(SCORE_OF_WEIGHT_1 / weight),
+            None if self.slice.is_zero() => i64::from(SCORE_OF_WEIGHT_1),
+            None => ((self.period.as_ns() << 10) / self.slice.as_ns()) as i64,
+        }
     }
 
     fn load(&self) -> Utilization {
         Utilization::share(self.slice, self.period)
     }
+}
+
+/// Whose turn of spare time it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Loss,
+    Score,
 }
 
 #[derive(Debug)]
@@ -174,10 +241,23 @@ struct SedfUnit {
     left: Duration,
     /// How much it overran; taken off the next slice.
     overrun: Duration,
-    /// What it lost by waking early and has not made up for.
-    loss: Duration,
-    /// Is it in the order of those with a loss? Set by an early wake-up, cleared by a late one.
-    makes_up: bool,
+    /// Will it get a turn for a slice that it lost? Set by a wake-up that loses one, cleared by the end of
+    /// the turn, checked by wake-ups before the next period.
+    wants_loss: bool,
+    /// Is it in the order of those? Cleared by a sleep as well.
+    has_loss: bool,
+    /// Its score and place there.
+    loss: (u64, u64),
+    /// Is it in the order of spare time, as far as it has `extratime`? Set by a wake-up, cleared by a sleep.
+    waits: bool,
+    /// Its score there, more by what has been taken off all scores so far, and its place; while it sleeps the
+    /// score alone.
+    score: i64,
+    place: u64,
+    /// What it runs on, if that is spare time whose turn ends with the next decision. Set by `picked`.
+    turn_of: Option<Turn>,
+    /// Has its period just begun in such a turn? Then its processor picks, for the slice ends earlier.
+    leaves_turn: bool,
     /// What is left of its turn in the spare time.
     turn: Duration,
     deadline: Instant,
@@ -207,19 +287,6 @@ impl SedfUnit {
         self.exhaustions += 1;
     }
 
-    /// It wakes before its deadline and loses its slice (`unblock_short_extra_support`).
-    fn lose_slice(&mut self) {
-        if !self.left.is_zero() {
-            self.loss = core::mem::take(&mut self.left);
-            self.turn = EXTRA_QUANTUM;
-        }
-        self.makes_up = true;
-    }
-
-    fn has_loss(&self) -> bool {
-        self.makes_up && !self.loss.is_zero()
-    }
-
     /// Consumes the turn; true at its end, when a new one waits behind the others.
     fn consume_turn(&mut self, ran: Duration) -> bool {
         self.turn = self.turn.saturating_sub(ran);
@@ -237,6 +304,83 @@ struct Sedf {
     homes: Homes<Utilization>,
     /// Does a unit that wakes early lose its slice?
     loses_slices: bool,
+    /// Is spare time for the least score?
+    by_score: bool,
+    /// By processor: what has been taken off the scores of its units so far. Xen takes it off each.
+    taken_off: Vec<i64>,
+    /// How often a unit came into an order of spare time.
+    arrivals: u64,
+}
+
+impl Sedf {
+    /// What a wake-up at `now` does to the slice of a unit, as Xen has it.
+    fn unblock(&mut self, unit: &mut SedfUnit, now: Instant) {
+        // Who has no slice left is before its next period, or slept through the beginning of it.
+        let (begins, ends) = if unit.left.is_zero() {
+            (unit.deadline, unit.deadline + unit.next.period)
+        } else {
+            (Instant::ZERO, unit.deadline)
+        };
+        if now < begins {
+            unit.has_loss = unit.wants_loss;
+            unit.loss.1 = self.arrival();
+        } else if now < ends {
+            if unit.left.is_zero() {
+                unit.now = unit.next;
+                unit.left = unit.now.slice.saturating_sub(unit.overrun);
+            }
+            unit.overrun = Duration::ZERO;
+            unit.deadline = ends;
+            let lost = core::mem::take(&mut unit.left);
+            if !lost.is_zero() {
+                unit.loss = ((unit.now.period.as_ns() << 10) / lost.as_ns(), self.arrival());
+                (unit.wants_loss, unit.has_loss) = (true, true);
+            }
+        } else {
+            unit.overrun = Duration::ZERO;
+            unit.start_period(now + unit.next.period);
+        }
+    }
+
+    fn arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    /// The unit joins the order of spare time with the score that it has kept.
+    fn join(&mut self, unit: &mut SedfUnit) {
+        unit.turn = EXTRA_QUANTUM;
+        if self.by_score {
+            unit.waits = true;
+            unit.score = unit.score.saturating_add(self.taken_off[unit.home.index()]);
+            unit.place = self.arrival();
+        }
+    }
+
+    /// The unit leaves the order of spare time and keeps its score.
+    fn leave(&mut self, unit: &mut SedfUnit) {
+        if core::mem::take(&mut unit.waits) {
+            unit.score = unit.score.saturating_sub(self.taken_off[unit.home.index()]);
+        }
+    }
+
+    /// The turn of spare time that the unit runs in is over, if there is one that ends with every decision.
+    fn end_turn(&mut self, unit: &mut SedfUnit) -> bool {
+        let Some(turn) = unit.turn_of.take() else {
+            return false;
+        };
+        unit.turn = EXTRA_QUANTUM;
+        match turn {
+            Turn::Loss => (unit.wants_loss, unit.has_loss) = (false, false),
+            Turn::Score => {
+                let taken_off = &mut self.taken_off[unit.home.index()];
+                *taken_off = unit.score;
+                unit.score = unit.score.saturating_add(unit.now.score());
+                unit.place = self.arrival();
+            }
+        }
+        true
+    }
 }
 
 impl QueueRules for Sedf {
@@ -259,8 +403,14 @@ impl QueueRules for Sedf {
             home,
             left: reservation.slice,
             overrun: Duration::ZERO,
-            loss: Duration::ZERO,
-            makes_up: false,
+            wants_loss: false,
+            has_loss: false,
+            loss: (0, 0),
+            waits: false,
+            score: 0,
+            place: 0,
+            turn_of: None,
+            leaves_turn: false,
             turn: EXTRA_QUANTUM,
             deadline: now,
             exhaustions: 0,
@@ -269,7 +419,12 @@ impl QueueRules for Sedf {
     }
 
     fn adjust(&mut self, unit: &mut SedfUnit, reservation: Reservation, cpus: &mut CpuSet) {
+        let waits = unit.waits;
+        self.leave(unit);
         unit.home = self.homes.resettle(unit.home, unit.next.load(), cpus, reservation.load());
+        if waits {
+            self.join(unit);
+        }
         unit.next = reservation;
         cpus.keep_only(unit.home);
     }
@@ -283,10 +438,15 @@ impl QueueRules for Sedf {
         if !unit.left.is_zero() {
             return Some(Urgency::Slice(unit.deadline));
         }
-        if unit.has_loss() {
-            return Some(Urgency::Loss((unit.now.period.as_ns() << 10) / unit.loss.as_ns()));
+        if unit.has_loss {
+            return Some(Urgency::Loss(unit.loss.0, unit.loss.1));
         }
-        unit.now.extratime.then_some(Urgency::Extra)
+        let extra = match unit.turn_of {
+            Some(Turn::Score) => Urgency::Running,
+            _ if unit.waits => Urgency::Extra(unit.score, unit.place),
+            _ => Urgency::Extra(0, 0),
+        };
+        unit.now.extratime.then_some(extra)
     }
 
     #[inline(always)]
@@ -301,13 +461,30 @@ impl QueueRules for Sedf {
 
     #[inline(always)]
     fn wake(&mut self, unit: &mut SedfUnit, now: Instant) {
-        if now >= unit.deadline {
-            unit.overrun = Duration::ZERO;
-            unit.makes_up = false;
-            unit.start_period(now + unit.next.period);
-        } else if self.loses_slices {
-            unit.lose_slice();
+        if self.loses_slices {
+            self.unblock(unit, now);
+            self.join(unit);
+        } else {
+            if now >= unit.deadline {
+                unit.overrun = Duration::ZERO;
+                unit.start_period(now + unit.next.period);
+            }
+            if self.by_score {
+                self.join(unit);
+            }
         }
+    }
+
+    #[inline(always)]
+    fn sleep(&mut self, unit: &mut SedfUnit) {
+        // A turn that ends in sleep leaves the others' scores alone.
+        let taken_off = self.taken_off[unit.home.index()];
+        if unit.turn_of == Some(Turn::Score) {
+            unit.score = taken_off;
+        }
+        self.end_turn(unit);
+        self.leave(unit);
+        unit.has_loss = false;
     }
 
     #[inline(always)]
@@ -315,17 +492,36 @@ impl QueueRules for Sedf {
         let is_over = if !unit.left.is_zero() {
             unit.consume_slice(ran);
             unit.left.is_zero()
-        } else if unit.has_loss() {
-            unit.loss = unit.loss.saturating_sub(ran);
-            unit.consume_turn(ran) || unit.loss.is_zero()
+        } else if unit.turn_of.is_some() {
+            unit.turn = unit.turn.saturating_sub(ran);
+            false
         } else {
             unit.consume_turn(ran)
         };
         match is_over {
-            true if unit.now.extratime || unit.has_loss() => Charged::Demoted,
+            true if unit.now.extratime || unit.has_loss => Charged::Demoted,
             true => Charged::Throttled,
             false => Charged::GoesOn,
         }
+    }
+
+    #[inline(always)]
+    fn picked(&mut self, unit: &mut SedfUnit) -> bool {
+        unit.turn_of = match Self::urgency(unit) {
+            Some(Urgency::Loss(..)) => Some(Turn::Loss),
+            Some(Urgency::Extra(..)) if unit.waits => Some(Turn::Score),
+            _ => None,
+        };
+        unit.turn_of == Some(Turn::Score)
+    }
+
+    #[inline(always)]
+    fn ends_turn(&mut self, unit: &mut SedfUnit) -> bool {
+        self.end_turn(unit)
+    }
+
+    fn gave_way(&mut self, unit: &mut SedfUnit) {
+        unit.turn_of = None;
     }
 
     /// Spare time stays below all slices.
@@ -338,6 +534,12 @@ impl QueueRules for Sedf {
     fn on_timer(&mut self, unit: &mut SedfUnit, at: Instant, now: Instant) {
         let period = unit.next.period;
         unit.start_period(at + period * (now.since(at).div_floor(period) + 1));
+        unit.leaves_turn = !unit.left.is_zero() && self.end_turn(unit);
+    }
+
+    #[inline(always)]
+    fn picks_after_timer(&mut self, unit: &mut SedfUnit) -> bool {
+        core::mem::take(&mut unit.leaves_turn)
     }
 
     /// Without extratime and losses: with them a unit continues without a slice.
@@ -356,7 +558,7 @@ impl QueueRules for Sedf {
         Account {
             left: Some(unit.left),
             max: Some(unit.now.slice),
-            may_overrun: unit.now.extratime || unit.has_loss(),
+            may_overrun: unit.now.extratime || unit.has_loss,
             deadline: Some(unit.deadline),
             home: Some(unit.home),
             exhaustions: unit.exhaustions,

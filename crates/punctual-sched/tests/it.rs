@@ -15,6 +15,7 @@ mod registry;
 mod round_robin;
 mod rtds;
 mod sedf;
+mod sedf_xen;
 mod servers_properties;
 mod servers_sporadic_defects;
 mod servers_timelines;
