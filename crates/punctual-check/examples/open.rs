@@ -1,27 +1,53 @@
-//! Which tasks of random hosts `punctual check` leaves unknown: by policy, processors of the pool and reason,
-//! and how many of them miss a deadline in a much longer search than `check` makes.
+//! Which tasks of random hosts `punctual check` leaves unknown: by policy, processors of the pool, what runs
+//! the task, and reason; how many of them miss a deadline in a much longer search than `check` makes, and how
+//! near to the deadline the others came in it.
 //!
 //! ```sh
 //! cargo run --release -p punctual-check --example open -- 500 400
 //! ```
 //!
 //! The numbers are those of hosts and of release patterns for each. A group of which many miss wants a
-//! counter-example, one of which none misses a bound.
+//! counter-example, one of which none misses a bound: the longest response times seen say how much better
+//! the bound could be. `late` counts the tasks that did not miss and took at least nine tenths of the
+//! deadline, `half` those that took at least half of it and less than nine tenths.
 
 use std::collections::BTreeMap;
 
 use punctual_analysis::{Answer, Pattern};
 use punctual_check::answers;
 use punctual_model::Host;
-use punctual_model::host::Parent;
+use punctual_model::host::{Parent, Work};
 use punctual_model::index::TaskIx;
 use punctual_sim::simulate;
 use punctual_testkit::random::{
     Random, exhausting_offsets, ns, period_of, random_host, random_offsets, random_several, set_offset,
 };
 
-/// Unknown tasks, and those of them that miss.
-type Groups = BTreeMap<String, (u32, u32)>;
+/// Unknown tasks of a group, by what the search saw.
+#[derive(Default)]
+struct Group {
+    unknown: u32,
+    missed: u32,
+    /// At least nine tenths of the deadline.
+    late: u32,
+    /// At least half of it, and less than nine tenths.
+    half: u32,
+}
+
+impl Group {
+    /// The longest response time, in thousandths of the deadline.
+    fn add(&mut self, longest: u64) {
+        self.unknown += 1;
+        match longest {
+            1001.. => self.missed += 1,
+            900.. => self.late += 1,
+            500.. => self.half += 1,
+            _ => {}
+        }
+    }
+}
+
+type Groups = BTreeMap<String, Group>;
 
 fn main() {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse().expect("a whole number"));
@@ -32,10 +58,12 @@ fn main() {
 }
 
 fn print(what: &str, groups: &Groups) {
-    println!("{what}: unknown, of which a longer search refutes");
+    println!("{what}\nunknown missed  late  half");
     let mut rows: Vec<_> = groups.iter().collect();
-    rows.sort_by_key(|(_, (unknown, _))| std::cmp::Reverse(*unknown));
-    rows.iter().for_each(|(group, (unknown, missed))| println!("{unknown:5} {missed:5}  {group}"));
+    rows.sort_by_key(|(_, group)| std::cmp::Reverse(group.unknown));
+    for (name, Group { unknown, missed, late, half }) in rows {
+        println!("{unknown:7} {missed:6} {late:5} {half:5}  {name}");
+    }
 }
 
 fn groups(hosts: u64, patterns: u64, seed: u64, host: impl Fn(&mut Random) -> Host) -> Groups {
@@ -51,11 +79,9 @@ fn groups(hosts: u64, patterns: u64, seed: u64, host: impl Fn(&mut Random) -> Ho
         if open.is_empty() {
             continue;
         }
-        let missed = missed(&host, &open, patterns, &mut Random::new(case));
-        for ((task, reason), missed) in open.iter().zip(missed) {
-            let (all, of_them) = groups.entry(group(&host, *task, reason)).or_default();
-            *all += 1;
-            *of_them += u32::from(missed);
+        let longest = longest(&host, &open, patterns, &mut Random::new(case));
+        for ((task, reason), longest) in open.iter().zip(longest) {
+            groups.entry(group(&host, *task, reason)).or_default().add(longest);
         }
     }
     groups
@@ -77,10 +103,9 @@ fn group(host: &Host, task: TaskIx, reason: &str) -> String {
     format!("{}, {processors}, {runs}, {reason}{costs}", pool.policy.info.name)
 }
 
-/// Which of the tasks miss a deadline: half of the patterns are random, the others change one release of a
-/// pattern that brought some task nearest to its deadline.
-fn missed(host: &Host, open: &[(TaskIx, String)], patterns: u64, random: &mut Random) -> Vec<bool> {
-    let mut missed = vec![false; open.len()];
+/// The longest response times of the tasks, in thousandths of their deadlines. Half of the patterns are
+/// random, the others change one release of a pattern that brought some task nearest to its deadline.
+fn longest(host: &Host, open: &[(TaskIx, String)], patterns: u64, random: &mut Random) -> Vec<u64> {
     let mut nearest: Vec<(u64, Host)> = vec![(0, host.clone()); open.len()];
     for number in 0..patterns {
         let mut tried = Pattern::Synchronous.apply(host);
@@ -95,17 +120,18 @@ fn missed(host: &Host, open: &[(TaskIx, String)], patterns: u64, random: &mut Ra
             }
         }
         let results = simulate(&tried).expect("the host is valid");
-        for (i, (task, _)) in open.iter().enumerate() {
+        for (of, (task, _)) in nearest.iter_mut().zip(open) {
             let jobs = &results.tasks[task.0].jobs;
-            missed[i] |= jobs.missed > 0;
-            let worst = jobs.response.max().as_ns();
-            if worst >= nearest[i].0 {
-                nearest[i] = (worst, tried.clone());
+            let Work::Jobs { deadline, .. } = host.tasks[task.0].work else { continue };
+            let of_deadline = jobs.response.max().as_ns() * 1000 / deadline.as_ns();
+            let longest = if jobs.missed > 0 { of_deadline.max(1001) } else { of_deadline.min(1000) };
+            if longest >= of.0 {
+                *of = (longest, tried.clone());
             }
         }
-        if missed.iter().all(|of| *of) {
+        if nearest.iter().all(|of| of.0 > 1000) {
             break;
         }
     }
-    missed
+    nearest.into_iter().map(|of| of.0).collect()
 }
