@@ -3,8 +3,9 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -192,7 +193,7 @@ fn an_interrupted_test_keeps_what_was_measured_and_is_incomplete() {
     let json = desk.path("a.json");
     let mut program = Command::new(PROGRAM);
     program.args(["certify", "--for", "1h", "--processors", "0", "--priority", "0", "-o"]).arg(&json);
-    program.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    program.stdout(Stdio::null()).stderr(Stdio::null());
     let mut program = program.spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(700));
     signal(program.id(), "INT");
@@ -221,26 +222,61 @@ fn a_guest_is_measured_by_the_same_loops_and_one_that_fails_makes_the_certificat
     assert!(stdout(&broken).contains("guest here: exit status: 1: no such guest"), "{}", stdout(&broken));
 }
 
-/// QEMU's guest agent, as a program of this machine whose socket is no port of a VM.
+/// QEMU's guest agent, as a program of this machine whose socket is no port of a VM, and a `virsh` that hands
+/// what it is asked to that socket, as libvirt does to the port of its VM.
 struct GuestAgent(std::process::Child);
 
+const VIRSH: &str = r#"#!/usr/bin/env python3
+import os, socket, sys
+assert sys.argv[1:4] == ["--quiet", "qemu-agent-command", "--timeout"] and sys.argv[5] == "--", sys.argv
+if sys.argv[6] != "vm1":
+    sys.exit(f"error: failed to get domain '{sys.argv[6]}'")
+with socket.socket(socket.AF_UNIX) as agent:
+    agent.connect(os.path.join(os.path.dirname(sys.argv[0]), "vm1.sock"))
+    agent.sendall(sys.argv[7].encode() + b"\n")
+    print(agent.makefile().readline(), end="")
+"#;
+
 impl GuestAgent {
+    /// `None` where this machine lacks a program.
     fn start(desk: &Desk) -> Option<GuestAgent> {
+        let virsh = desk.file("virsh", VIRSH);
+        std::fs::set_permissions(virsh, std::fs::Permissions::from_mode(0o755)).expect("its owner's");
         let mut agent = Command::new("qemu-ga");
         agent.args(["--method", "unix-listen", "--path"]).arg(desk.path("vm1.sock"));
         agent.args(["--statedir"]).arg(desk.path("")).arg("--pidfile").arg(desk.path("vm1.pid"));
-        agent.env("TMPDIR", desk.path("")).stderr(std::process::Stdio::null());
-        let agent = GuestAgent(agent.spawn().ok()?);
+        agent.env("TMPDIR", desk.path("")).stderr(Stdio::null());
+        let Ok(agent) = agent.spawn() else {
+            let line = "skipped: qemu-ga is missing (qemu-guest-agent)";
+            assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
+            eprintln!("{line}");
+            return None;
+        };
+        let agent = GuestAgent(agent);
         wait("the socket of the guest agent", || desk.path("vm1.sock").exists());
         Some(agent)
     }
-}
 
-/// A test that cannot be made here.
-fn skip(missing: &str) {
-    let line = format!("skipped: {missing} is missing");
-    assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
-    eprintln!("{line}");
+    /// The two ways to it, and a program that has both.
+    fn ways(desk: &Desk) -> [String; 2] {
+        [format!("agent:{}", desk.path("vm1.sock").display()), "libvirt:vm1".into()]
+    }
+
+    fn certify(desk: &Desk, length: &str, guest: &str) -> Command {
+        let mut program = Command::new(PROGRAM);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(desk.path("")).chain(std::env::split_paths(&path)));
+        program.env("PATH", path.expect("no colon in it"));
+        program.args(["certify", "--for", length, "--processors", "0", "--priority", "0", "--guest", guest]);
+        program.arg("-o").arg(desk.path("a.json"));
+        program
+    }
+
+    /// What a test left in the guest.
+    fn left(desk: &Desk) -> Vec<PathBuf> {
+        let all = std::fs::read_dir(desk.path("")).expect("listed").flatten().map(|entry| entry.path());
+        all.filter(|path| path.is_dir()).collect()
+    }
 }
 
 impl Drop for GuestAgent {
@@ -253,49 +289,49 @@ impl Drop for GuestAgent {
 #[test]
 fn a_guest_is_measured_by_its_guest_agent_and_nothing_is_left_in_it() {
     let desk = Desk::new();
-    let Some(agent) = GuestAgent::start(&desk) else { return skip("qemu-ga (qemu-guest-agent)") };
-    let (json, socket) = (desk.path("a.json"), desk.path("vm1.sock"));
-    let guest = format!("agent:{}", socket.display());
-    let (output, fair) =
-        (json.display().to_string(), ["--for", "800ms", "--processors", "0", "--priority", "0"]);
-    let passed = certify(&[&fair[..], &["--guest", &guest, "-o", &output]].concat());
-    assert_eq!(status(&passed), 0, "{passed:?}");
-    let certificate = read(&json);
-    let of_guest =
-        |one: &&serde_json::Value| one["guest"] == "vm1" && one["latencies"]["count"].as_u64() > Some(50);
-    let measurements = certificate["measurements"].as_array().expect("a list");
-    assert!(measurements.iter().filter(of_guest).count() >= 2, "{certificate:#}");
-    let left = std::fs::read_dir(desk.path("")).expect("listed").flatten();
-    let left: Vec<_> = left.filter(|entry| entry.path().is_dir()).collect();
-    assert!(left.is_empty(), "{left:?}");
-    // An agent that has gone is an incomplete certificate.
+    let Some(agent) = GuestAgent::start(&desk) else { return };
+    let certify = |guest: &str| GuestAgent::certify(&desk, "800ms", guest).output().expect("it starts");
+    for guest in GuestAgent::ways(&desk) {
+        let passed = certify(&guest);
+        assert_eq!(status(&passed), 0, "{guest} {passed:?}");
+        let certificate = read(&desk.path("a.json"));
+        let of_guest = |one: &&Value| one["guest"] == "vm1" && one["latencies"]["count"].as_u64() > Some(50);
+        let measurements = certificate["measurements"].as_array().expect("a list");
+        assert!(measurements.iter().filter(of_guest).count() >= 2, "{guest} {certificate:#}");
+        assert_eq!(GuestAgent::left(&desk), Vec::<PathBuf>::new(), "{guest}");
+    }
+    // One that is not there, or has gone, makes the certificate incomplete.
+    let unknown = certify("libvirt:vm2");
+    assert_eq!(status(&unknown), 5, "{unknown:?}");
+    assert!(stdout(&unknown).contains("guest vm2: virsh: failed to get domain 'vm2'"), "{unknown:?}");
     drop(agent);
-    let broken = certify(&[&fair[..], &["--guest", &guest]].concat());
+    let broken = certify(&GuestAgent::ways(&desk)[0]);
     assert_eq!(status(&broken), 5, "{broken:?}");
     assert!(stdout(&broken).contains("guest vm1: no socket of a guest agent at"), "{}", stdout(&broken));
 }
 
 #[test]
-fn a_test_that_is_stopped_ends_what_it_runs_in_a_guest() {
+fn a_test_that_is_stopped_ends_and_removes_what_it_runs_in_a_guest() {
     let desk = Desk::new();
-    let Some(_agent) = GuestAgent::start(&desk) else { return skip("qemu-ga (qemu-guest-agent)") };
-    let mut program = Command::new(PROGRAM);
-    program.args(["certify", "--for", "3s", "--processors", "0", "--priority", "0", "--guest"]);
-    program.arg(format!("agent:vm1={}", desk.path("vm1.sock").display()));
-    program.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let mut program = program.spawn().expect("it starts");
+    let Some(_agent) = GuestAgent::start(&desk) else { return };
+    let folder = desk.path("").display().to_string();
     let running = || {
-        let folder = desk.path("").display().to_string();
         let is_ours = |process: &i32| {
             let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            line.starts_with(&folder)
+            line.starts_with(&folder) && line.contains("/punctual-guest\0")
         };
         punctual_linux::os::proc::processes().expect("listed").into_iter().filter(is_ours).count()
     };
-    wait("the guest is measured", || running() == 1);
-    signal(program.id(), "INT");
-    assert_eq!(program.wait().expect("it ends").code(), Some(5));
-    wait("the guest program has ended", || running() == 0);
+    for guest in GuestAgent::ways(&desk) {
+        let mut program = GuestAgent::certify(&desk, "3s", &guest);
+        program.args(["--no-causes"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut program = program.spawn().expect("it starts");
+        wait("the guest is measured", || running() == 1);
+        signal(program.id(), "INT");
+        assert_eq!(program.wait().expect("it ends").code(), Some(5), "{guest}");
+        assert_eq!(GuestAgent::left(&desk), Vec::<PathBuf>::new(), "{guest}");
+        wait("the guest program has ended", || running() == 0);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use punctual_linux::channel::Channel;
 use serde_json::{Value, json};
 
-use super::converse::{Converse, converse};
+use super::converse::{Converse, converse, last_line};
 
 /// What one command may take. A guest is busy with its own work.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,6 +25,8 @@ const PIECE_BYTES: usize = 64 << 10;
 const POLL_EVERY: Duration = Duration::from_millis(100);
 /// The number that this client gives a conversation, so that answers to an earlier one are passed over.
 const SYNC_MAX: u32 = i32::MAX as u32;
+/// The command that is answered by that number.
+const SYNC: &str = "guest-sync-delimited";
 
 /// Why a guest agent did not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -201,8 +203,8 @@ impl<'s> Agent<'s> {
     fn execute(&mut self, command: &'static str, arguments: &Value) -> Result<Value, AgentError> {
         let line = json!({ "execute": command, "arguments": arguments }).to_string();
         let mut answer = match &mut self.way {
-            Way::Socket(channel) => said(channel, &line)?,
-            Way::Libvirt(name) => said_by_virsh(name, &line, self.stopped)?,
+            Way::Socket(channel) => said(channel, command, &line)?,
+            Way::Libvirt(name) => said_by_virsh(name, command, &line)?,
         };
         if let Some(error) = answer.get("error") {
             let reason = error["desc"].as_str().unwrap_or("no reason given").to_owned();
@@ -216,8 +218,7 @@ impl Ended {
     /// What it printed, if it succeeded.
     pub(super) fn succeeded(self, program: &'static str) -> Result<Vec<u8>, AgentError> {
         let Some(failure) = self.failure else { return Ok(self.output) };
-        let error = String::from_utf8_lossy(&self.error);
-        let line = error.trim().lines().next_back().unwrap_or("no error message");
+        let line = last_line(&self.error, "no error message");
         Err(AgentError::Failed { program, outcome: format!("{failure}: {line}") })
     }
 }
@@ -229,7 +230,7 @@ fn connected(path: &Path) -> Result<BufReader<Channel>, AgentError> {
     let channel = Channel::connect(path, PATIENCE, || false).map_err(connect)?;
     let mut channel = BufReader::new(channel);
     let number = std::process::id() % SYNC_MAX;
-    let sync = json!({ "execute": "guest-sync-delimited", "arguments": { "id": number } });
+    let sync = json!({ "execute": SYNC, "arguments": { "id": number } });
     channel.get_mut().allow(PATIENCE, ANSWER_BYTES_MAX);
     // The byte also ends what an earlier client began to say.
     let line = [b"\xff", sync.to_string().as_bytes(), b"\n"].concat();
@@ -239,26 +240,26 @@ fn connected(path: &Path) -> Result<BufReader<Channel>, AgentError> {
     if passed_over.last() != Some(&0xff) {
         return Err(AgentError::Closed);
     }
-    let answer = line_of(&mut channel)?;
+    let answer = line_of(&mut channel, SYNC)?;
     match answer["return"].as_u64() {
         Some(answer) if answer == u64::from(number) => Ok(channel),
-        _ => Err(AgentError::Strange("guest-sync-delimited")),
+        _ => Err(AgentError::Strange(SYNC)),
     }
 }
 
-fn said(channel: &mut BufReader<Channel>, line: &str) -> Result<Value, AgentError> {
+fn said(channel: &mut BufReader<Channel>, command: &'static str, line: &str) -> Result<Value, AgentError> {
     channel.get_mut().allow(PATIENCE, ANSWER_BYTES_MAX);
     channel.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(of_socket)?;
-    line_of(channel)
+    line_of(channel, command)
 }
 
-fn line_of(channel: &mut BufReader<Channel>) -> Result<Value, AgentError> {
+fn line_of(channel: &mut BufReader<Channel>, command: &'static str) -> Result<Value, AgentError> {
     let mut line = Vec::new();
     channel.take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line).map_err(of_socket)?;
     if line.is_empty() {
         return Err(AgentError::Closed);
     }
-    serde_json::from_slice(&line).map_err(|_| AgentError::Strange("a command"))
+    serde_json::from_slice(&line).map_err(|_| AgentError::Strange(command))
 }
 
 fn of_socket(error: io::Error) -> AgentError {
@@ -269,21 +270,19 @@ fn of_socket(error: io::Error) -> AgentError {
     }
 }
 
-/// libvirt has the socket of its VM's agent.
-fn said_by_virsh(name: &str, line: &str, stopped: &dyn Fn() -> bool) -> Result<Value, AgentError> {
-    let mut command = Command::new("virsh");
+/// libvirt has the socket of its VM's agent. A stopped test asks, too: to remove what it wrote.
+fn said_by_virsh(name: &str, command: &'static str, line: &str) -> Result<Value, AgentError> {
+    let mut virsh = Command::new("virsh");
     let limit = PATIENCE.as_secs().to_string();
-    command.args(["--quiet", "qemu-agent-command", "--timeout", &limit, "--", name, line]);
-    let output = converse(command, &[], Instant::now() + PATIENCE + POLL_EVERY * 20, stopped);
+    virsh.args(["--quiet", "qemu-agent-command", "--timeout", &limit, "--", name, line]);
+    let output = converse(virsh, &[], Instant::now() + PATIENCE + POLL_EVERY * 20, &|| false);
     match output.map_err(AgentError::NoVirsh)? {
-        Converse::Stopped => Err(AgentError::Stopped),
-        Converse::Silent => Err(AgentError::Silent),
+        Converse::Stopped | Converse::Silent => Err(AgentError::Silent),
         Converse::Ended(status, output, _) if status.success() => {
-            serde_json::from_slice(&output).map_err(|_| AgentError::Strange("a command"))
+            serde_json::from_slice(&output).map_err(|_| AgentError::Strange(command))
         }
         Converse::Ended(_, _, error) => {
-            let error = String::from_utf8_lossy(&error);
-            let line = error.trim().lines().next_back().unwrap_or("it fails without a message");
+            let line = last_line(&error, "it fails without a message");
             Err(AgentError::Virsh { reason: line.trim_start_matches("error: ").to_owned() })
         }
     }

@@ -64,3 +64,9 @@ pub(super) fn converse(
         Converse::Ended(status, output.join().unwrap_or_default(), error.join().unwrap_or_default())
     }))
 }
+
+/// The last line of what a program printed to standard error, or this in place of nothing.
+pub(super) fn last_line(error: &[u8], otherwise: &str) -> String {
+    let error = String::from_utf8_lossy(error);
+    error.trim().lines().next_back().unwrap_or(otherwise).to_owned()
+}

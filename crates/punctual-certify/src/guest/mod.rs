@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use agent::Agent;
 pub use agent::{AgentError, Port};
-use converse::{Converse, LOOK_EVERY, converse};
+use converse::{Converse, LOOK_EVERY, converse, last_line};
 
 use punctual_guest::latency::{Plan, Report};
 use punctual_vm::workload::PROGRAM;
@@ -135,9 +135,7 @@ fn by_command(command: Command, plan: &Plan, stopped: &dyn Fn() -> bool) -> Resu
     match converse(command, PROGRAM, Instant::now() + limit, stopped).map_err(GuestError::Start)? {
         Converse::Ended(status, report, _) if status.success() => Ok(report),
         Converse::Ended(status, _, error) => {
-            let error = String::from_utf8_lossy(&error);
-            let line = error.trim().lines().next_back().unwrap_or("no error message").to_owned();
-            Err(GuestError::Failed(status, line))
+            Err(GuestError::Failed(status, last_line(&error, "no error message")))
         }
         Converse::Stopped => Err(GuestError::Stopped),
         Converse::Silent => Err(GuestError::Silent(limit.as_secs())),
@@ -167,9 +165,9 @@ fn run_by_agent(
     let (program, plan_text) = (quoted(&program), serde_json::to_string(plan).unwrap_or_default());
     let command = format!("chmod 700 {program} && exec {program} latency '{plan_text}'");
     let process = agent.start(&command).map_err(GuestError::Agent)?;
-    // Each question wakes up the guest: the first one comes when it should have measured.
+    // Each question wakes up the guest: the first one comes when it should have measured and ended.
     let (begun, limit) = (Instant::now(), length(plan) + PATIENCE);
-    let mut ask_at = begun + length(plan);
+    let mut ask_at = begun + length(plan) + ASK_EVERY;
     loop {
         if stopped() {
             // It would measure on, which harms nothing but the rest of the guest.
