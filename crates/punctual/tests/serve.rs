@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use punctual_linux::os::cgroup;
@@ -35,9 +36,37 @@ impl Drop for Killed {
     }
 }
 
+/// How many services of this program run, and is one of them to be the only one?
+static RUNNING: (Mutex<(usize, bool)>, Condvar) = (Mutex::new((0, false)), Condvar::new());
+
+/// A place for a service beside those of other tests, which all of them see each other's VMs.
+struct Place {
+    is_alone: bool,
+}
+
+impl Place {
+    /// Waits until nobody is alone; to be alone, until there is nobody.
+    fn take(is_alone: bool) -> Place {
+        let running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let must_wait = |running: &mut (usize, bool)| running.1 || (is_alone && running.0 > 0);
+        let mut running = RUNNING.1.wait_while(running, must_wait).unwrap_or_else(PoisonError::into_inner);
+        *running = (running.0 + 1, is_alone);
+        Place { is_alone }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *running = (running.0 - 1, running.1 && !self.is_alone);
+        RUNNING.1.notify_all();
+    }
+}
+
 /// A service in a folder of its own.
 struct Service {
     child: Killed,
+    _place: Place,
     folder: tempfile::TempDir,
     /// What the service sends to its manager.
     notified: Receiver<String>,
@@ -62,6 +91,10 @@ fn folder(config: &str) -> tempfile::TempDir {
 
 impl Service {
     fn start(config: &str) -> Service {
+        Service::start_at(Place::take(false), config)
+    }
+
+    fn start_at(place: Place, config: &str) -> Service {
         let folder = folder(config);
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("bound");
@@ -78,7 +111,7 @@ impl Service {
         let mut command = serve(folder.path(), &[]);
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
         let child = command.stderr(fs::File::create(folder.path().join("log")).expect("made")).spawn();
-        let service = Service { child: Killed(child.expect("it starts")), folder, notified };
+        let service = Service { child: Killed(child.expect("it starts")), _place: place, folder, notified };
         service.notified("READY=1");
         service
     }
@@ -716,7 +749,8 @@ fn starts_and_stops_leave_nothing() {
 #[test]
 fn an_idle_host_costs_little() {
     let (seconds, vms) = (count("PUNCTUAL_IDLE_S", 2), count("PUNCTUAL_VMS", 20));
-    let service = Service::start(CLASSES);
+    // Memory grows with what the VMs of other tests do.
+    let service = Service::start_at(Place::take(true), CLASSES);
     let _vms: Vec<Killed> = (0..vms).map(|n| look_alike(&format!("punctual-idle-{n}"), "")).collect();
     service.vm(&format!("punctual-idle-{}", vms - 1), |_| true);
     std::thread::sleep(Duration::from_secs(if seconds > 10 { 6 } else { 0 }));
