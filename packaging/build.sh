@@ -155,6 +155,8 @@ build() {
     program=${PUNCTUAL:-$target/$1/packaged/punctual}
     options=("${@:2}")
     [ -z "${PUNCTUAL:-}" ] || return 0
+    [[ $target != *[[:space:]]* ]] ||
+        fail "libbpf does not build below a directory with a space in its name: set CARGO_TARGET_DIR to another"
     remapped cargo build --quiet --package punctual --bin punctual --target "$@" ||
         fail "the program could not be built (cargo fetch --locked downloads the crates)"
 }

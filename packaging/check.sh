@@ -40,15 +40,17 @@ packages() {
 }
 
 same_bytes() {
-    local package
+    local package other="$work/a directory with another length"
+    # libbpf does not build below a directory with a space in its name.
+    [ -n "$PUNCTUAL" ] || other=${other// /-}
     packages "$work/one" "$@"
     (
         umask 077
         export TZ=Asia/Tokyo LC_ALL=C.UTF-8
-        packages "$work/a directory with another length" "$@"
+        packages "$other" "$@"
     )
     for package in "$work"/one/packages/*; do
-        cmp "$package" "$work/a directory with another length/packages/$(basename "$package")" ||
+        cmp "$package" "$other/packages/$(basename "$package")" ||
             fail "$(basename "$package") differs between two directories"
         echo "the same bytes from two directories: $(basename "$package"), $(stat -c %s "$package") bytes"
     done
