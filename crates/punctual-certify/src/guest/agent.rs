@@ -17,6 +17,8 @@ use super::converse::{Converse, converse, last_line};
 
 /// What one command may take. A guest is busy with its own work.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same once the test was stopped, when what it wrote is removed: somebody waits for the end.
+const PATIENCE_AT_END: Duration = Duration::from_secs(5);
 /// The most that is read for a command: the agent captures at most 16 MiB of a program's output.
 const ANSWER_BYTES_MAX: u64 = 48 << 20;
 /// Of a file, so much goes with one command: for libvirt it is an argument of a program (`MAX_ARG_STRLEN`).
@@ -129,7 +131,7 @@ impl<'s> Agent<'s> {
 
     /// Runs a shell command of the guest until it ends, which must be soon; what it printed.
     pub(super) fn run(&mut self, program: &'static str, command: &str) -> Result<Vec<u8>, AgentError> {
-        let (number, until) = (self.start(command)?, Instant::now() + PATIENCE);
+        let (number, until) = (self.start(command)?, Instant::now() + self.patience());
         loop {
             if let Some(ended) = self.ended(number)? {
                 return ended.succeeded(program);
@@ -200,11 +202,17 @@ impl<'s> Agent<'s> {
         Ok(())
     }
 
+    /// What the next command may take.
+    fn patience(&self) -> Duration {
+        if (self.stopped)() { PATIENCE_AT_END } else { PATIENCE }
+    }
+
     fn execute(&mut self, command: &'static str, arguments: &Value) -> Result<Value, AgentError> {
         let line = json!({ "execute": command, "arguments": arguments }).to_string();
+        let patience = self.patience();
         let mut answer = match &mut self.way {
-            Way::Socket(channel) => said(channel, command, &line)?,
-            Way::Libvirt(name) => said_by_virsh(name, command, &line)?,
+            Way::Socket(channel) => said(channel, command, &line, patience)?,
+            Way::Libvirt(name) => said_by_virsh(name, command, &line, patience)?,
         };
         if let Some(error) = answer.get("error") {
             let reason = error["desc"].as_str().unwrap_or("no reason given").to_owned();
@@ -247,8 +255,13 @@ fn connected(path: &Path) -> Result<BufReader<Channel>, AgentError> {
     }
 }
 
-fn said(channel: &mut BufReader<Channel>, command: &'static str, line: &str) -> Result<Value, AgentError> {
-    channel.get_mut().allow(PATIENCE, ANSWER_BYTES_MAX);
+fn said(
+    channel: &mut BufReader<Channel>,
+    command: &'static str,
+    line: &str,
+    patience: Duration,
+) -> Result<Value, AgentError> {
+    channel.get_mut().allow(patience, ANSWER_BYTES_MAX);
     channel.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(of_socket)?;
     line_of(channel, command)
 }
@@ -271,11 +284,16 @@ fn of_socket(error: io::Error) -> AgentError {
 }
 
 /// libvirt has the socket of its VM's agent. A stopped test asks, too: to remove what it wrote.
-fn said_by_virsh(name: &str, command: &'static str, line: &str) -> Result<Value, AgentError> {
+fn said_by_virsh(
+    name: &str,
+    command: &'static str,
+    line: &str,
+    patience: Duration,
+) -> Result<Value, AgentError> {
     let mut virsh = Command::new("virsh");
-    let limit = PATIENCE.as_secs().to_string();
+    let limit = patience.as_secs().to_string();
     virsh.args(["--quiet", "qemu-agent-command", "--timeout", &limit, "--", name, line]);
-    let output = converse(virsh, &[], Instant::now() + PATIENCE + POLL_EVERY * 20, &|| false);
+    let output = converse(virsh, &[], Instant::now() + patience + POLL_EVERY * 20, &|| false);
     match output.map_err(AgentError::NoVirsh)? {
         Converse::Stopped | Converse::Silent => Err(AgentError::Silent),
         Converse::Ended(status, output, _) if status.success() => {

@@ -249,6 +249,11 @@ mod tests {
 
     /// An agent that says these lines, whatever it is asked, and what comes of it.
     fn by_scripted_agent(answers: &[&str]) -> String {
+        by_agent_that(answers, true, &|| false)
+    }
+
+    /// The same of one that then closes its socket, or is silent.
+    fn by_agent_that(answers: &[&str], closes: bool, stopped: &dyn Fn() -> bool) -> String {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("vm1.sock");
         let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
@@ -260,11 +265,13 @@ mod tests {
         let said = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
             stream.write_all(&bytes).expect("written");
-            stream.shutdown(std::net::Shutdown::Write).expect("shut down");
+            if closes {
+                stream.shutdown(std::net::Shutdown::Write).expect("shut down");
+            }
             let _ = io::copy(&mut stream, &mut io::sink());
         });
         let guest = Guest::parse(&format!("agent:{}", path.display())).expect("a guest");
-        let error = guest.measure(&made_up::plan(1_000_000), &|| false).expect_err("it fails").to_string();
+        let error = guest.measure(&made_up::plan(1_000_000), stopped).expect_err("it fails").to_string();
         said.join().expect("it ends");
         error
     }
@@ -293,6 +300,14 @@ mod tests {
         let written = r#"{"return": {"count": 99999999, "eof": false}}"#;
         let rest = [pid, directory, r#"{"return": 3}"#, written, r#"{"return": {}}"#];
         assert_eq!(by_scripted_agent(&rest), "the answer to `guest-file-write` is not one of a guest agent");
+    }
+
+    #[test]
+    fn a_silent_agent_does_not_hold_up_the_end_of_a_stopped_test() {
+        let began = Instant::now();
+        let error = by_agent_that(&[r#"{"return": {"pid": 7}}"#], false, &|| true);
+        assert!(error.contains("does not answer"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     }
 
     #[test]
