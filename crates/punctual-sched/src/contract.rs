@@ -196,6 +196,11 @@ impl Contract {
         vcpus.iter_mut().for_each(|vcpu| vcpu.waited = Duration::ZERO);
     }
 
+    /// Is the unit one of a VM whose vCPUs take turns?
+    fn takes_turns(&self, unit: UnitId) -> bool {
+        self.vcpu(unit).is_some_and(|vcpu| vcpu.params.vm.is_some())
+    }
+
     /// Does `other`, a vCPU of the unit's VM, wait, and may it run on `cpu`?
     fn waits_beside(&self, unit: UnitId, cpu: CpuId, other: UnitId) -> bool {
         let (Some(own), Some(waits)) = (self.vcpu(unit), self.vcpu(other)) else { return false };
@@ -223,6 +228,9 @@ impl Contract {
 
     /// `cpu` goes on with the unit: no other vCPU of its VM has waited for longer than their turns take.
     fn check_turns(&self, inside: &dyn Policy, cpu: CpuId, unit: UnitId) {
+        if !self.takes_turns(unit) {
+            return;
+        }
         let vm = |unit: UnitId| {
             self.vcpu(unit).and_then(|vcpu| Some((vcpu.params.vm?, vcpu.params.shares_budget)))
         };
@@ -355,7 +363,7 @@ impl Wrapper for Contract {
         }
         processor.charged = now;
         inside.charge(now, cpu, unit, ran);
-        if self.vcpus.is_none() || !self.unit(unit).awake {
+        if !self.takes_turns(unit) || !self.unit(unit).awake {
             return;
         }
         for other in self.units() {
