@@ -6,15 +6,17 @@ use punctual_model::index::{PoolIx, TaskIx};
 use punctual_model::results::{BlameSum, Cause, CauseTime, JobBlame, Results};
 use punctual_model::{AnyHost, Host};
 use punctual_sched::Duration;
-use punctual_sim::{Blamer, simulate, simulate_blamed, simulate_observed};
+use punctual_sim::{Blamer, simulate, simulate_blamed};
 use punctual_testkit::hosts::*;
 use punctual_testkit::random::{Random, random_host};
+
+use crate::watch::simulate_watched;
 
 const POOL: Parent = Parent::Pool(PoolIx(0));
 
 fn blamed(host: &Host) -> Blamer<'_> {
     let mut blamer = Blamer::new(host);
-    simulate_observed(host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
+    simulate_watched(host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
     blamer
 }
 
@@ -202,7 +204,7 @@ fn parts_are_the_same_however_often_the_history_is_forgotten() {
     for seed in 0..100 {
         let host = random_host(&mut Random::new(seed));
         let mut forgetful = Blamer::with_limits(&host, 0, usize::MAX);
-        simulate_observed(&host, &mut forgetful).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        simulate_watched(&host, &mut forgetful).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let other = blamed(&host);
         for task in (0..host.tasks.len()).map(TaskIx) {
             for (job, other) in forgetful.jobs(task).iter().zip(other.jobs(task)) {
@@ -221,7 +223,7 @@ fn jobs_that_share_what_they_waited_for_name_the_same_units() {
     for (n, host) in hosts.iter().enumerate() {
         let [mut sharing, mut alone] =
             [0, usize::MAX].map(|shared_min| Blamer::with_limits(host, 1 << 14, shared_min));
-        simulate_observed(host, (&mut sharing, &mut alone)).unwrap_or_else(|e| panic!("host {n}: {e}"));
+        simulate_watched(host, (&mut sharing, &mut alone)).unwrap_or_else(|e| panic!("host {n}: {e}"));
         for task in (0..host.tasks.len()).map(TaskIx) {
             let jobs = sharing.jobs(task);
             assert_eq!(jobs, alone.jobs(task), "host {n}");
@@ -284,7 +286,7 @@ fn parts_add_up_under_every_policy() {
 /// The parts of every job add up, those of the sums too, they fit the results, and blame changes nothing.
 pub(crate) fn check(host: &Host, what: &str) {
     let mut blamer = Blamer::new(host);
-    let observed = simulate_observed(host, &mut blamer).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let observed = simulate_watched(host, &mut blamer).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(observed, simulate(host).expect("it runs"), "{what}");
     for (task, blame) in blamer.tasks().iter().enumerate() {
         let jobs = blamer.jobs(TaskIx(task));

@@ -5,8 +5,10 @@
 use punctual_model::Host;
 use punctual_sched::Instant;
 use punctual_sim::observe::{Event, Observer, Occupant, PacketEvent, ProcessorIx, UnitIx};
-use punctual_sim::{Checker, Error, simulate_observed};
+use punctual_sim::{Checker, Error};
 use punctual_testkit::hosts::*;
+
+use crate::watch::simulate_watched;
 
 /// What is wrong with the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +118,7 @@ fn networked() -> Host {
 
 fn verdict(host: &Host, fault: Fault) -> Option<String> {
     let observer = Distorted { checker: Checker::new(host), fault, seen: 0 };
-    match simulate_observed(host, observer) {
+    match simulate_watched(host, observer) {
         Ok(_) => None,
         Err(Error::Violation(account)) => Some(account),
         Err(error) => panic!("{fault:?}: {error}"),

@@ -6,15 +6,17 @@ use punctual_model::trace::JobRecord;
 use punctual_model::{Host, Results};
 use punctual_sched::registry::policies;
 use punctual_sched::{Duration, Instant, UnitParams};
-use punctual_sim::{JobLog, simulate_blamed, simulate_observed};
+use punctual_sim::{JobLog, simulate_blamed};
 use punctual_testkit::hosts::*;
 use punctual_testkit::random::{Random, random_host};
+
+use crate::watch::simulate_watched;
 
 /// The results, and all jobs.
 fn run(host: &Host) -> (Results, Vec<JobRecord>) {
     let mut jobs = Vec::new();
     let log = JobLog::new(host, |job: &JobRecord| jobs.push(*job));
-    let results = simulate_observed(host, log).unwrap_or_else(|e| panic!("{e}: {host:#?}"));
+    let results = simulate_watched(host, log).unwrap_or_else(|e| panic!("{e}: {host:#?}"));
     (results, jobs)
 }
 

@@ -14,3 +14,4 @@ mod network;
 mod replay;
 mod smp;
 mod turns;
+mod watch;

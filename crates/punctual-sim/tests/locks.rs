@@ -6,8 +6,10 @@ use punctual_model::index::TaskIx;
 use punctual_model::results::{Cause, Results};
 use punctual_model::{Host, results::JobBlame};
 use punctual_sched::Duration;
-use punctual_sim::{Blamer, simulate, simulate_blamed, simulate_observed};
+use punctual_sim::{Blamer, simulate, simulate_blamed};
 use punctual_testkit::random::{Random, random_shared};
+
+use crate::watch::simulate_watched;
 
 fn host(guest: &str, text: &str) -> Host {
     let head = "duration = '100ms'\nmachine.processors = 1\npool.cpu = { policy = 'fixed-priority' }\n";
@@ -23,7 +25,7 @@ fn responses(host: &Host) -> Vec<u64> {
 
 fn first_jobs(host: &Host) -> Vec<JobBlame> {
     let mut blamer = Blamer::new(host);
-    simulate_observed(host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
+    simulate_watched(host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
     (0..host.tasks.len()).map(|task| blamer.jobs(TaskIx(task))[0].clone()).collect()
 }
 

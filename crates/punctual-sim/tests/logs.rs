@@ -4,7 +4,9 @@ use punctual_model::file::{self, Overrides};
 use punctual_model::trace::{Entity, PacketRecord, SlicePlace, SliceRecord};
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
-use punctual_sim::{PacketLog, SliceLog, simulate_observed};
+use punctual_sim::{PacketLog, SliceLog};
+
+use crate::watch::simulate_watched;
 
 fn host(text: &str, set: &[&str]) -> Host {
     let set = set.iter().map(|one| (*one).to_owned()).collect();
@@ -14,7 +16,7 @@ fn host(text: &str, set: &[&str]) -> Host {
 
 fn slices(host: &Host) -> (Results, Vec<SliceRecord>) {
     let mut slices = Vec::new();
-    let results = simulate_observed(host, SliceLog::new(host, |slice: &SliceRecord| slices.push(*slice)))
+    let results = simulate_watched(host, SliceLog::new(host, |slice: &SliceRecord| slices.push(*slice)))
         .unwrap_or_else(|e| panic!("{e}"));
     (results, slices)
 }
@@ -101,7 +103,7 @@ fn packets_are_those_of_the_results_and_their_parts_add_up() {
         assert_eq!(parts, packet.latency.as_ns(), "{packet:?}");
         latencies[packet.owner].push(packet.latency);
     });
-    let results = simulate_observed(&host, log).unwrap_or_else(|e| panic!("{e}"));
+    let results = simulate_watched(&host, log).unwrap_or_else(|e| panic!("{e}"));
     assert!(!results.flows.is_empty());
     for (flow, listed) in results.flows.iter().zip(&latencies) {
         assert_eq!(listed.len() as u64, flow.latency.count(), "{}", flow.name);

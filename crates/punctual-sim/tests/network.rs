@@ -6,7 +6,9 @@ use punctual_model::index::TaskIx;
 use punctual_model::results::{Cause, FlowResult, JobBlame, Segment};
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
-use punctual_sim::{Blamer, simulate, simulate_all, simulate_observed};
+use punctual_sim::{Blamer, simulate, simulate_all};
+
+use crate::watch::simulate_watched;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -380,7 +382,7 @@ fn a_chain_takes_its_steps_and_its_packets() {
 fn first_job(text: &str, task: &str) -> (JobBlame, Vec<(Cause, Option<String>, u64)>) {
     let host = host(text);
     let mut blamer = Blamer::new(&host);
-    simulate_observed(&host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
+    simulate_watched(&host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
     let task = host.tasks.iter().position(|of| of.name == task).expect("the task");
     let job = blamer.jobs(TaskIx(task))[0].clone();
     let mut causes: Vec<_> = job.causes.iter().map(|of| (of.cause, of.by.clone(), of.time_ns)).collect();
