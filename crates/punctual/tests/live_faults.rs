@@ -91,7 +91,7 @@ fn what_apply_changes_is_put_back() {
 #[test]
 fn programs_that_starve_all_others_under_plain_linux_are_shown_to_and_end_with_the_run() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("starved");
+    let victims = Victims::bystanders("starved");
     let before = victims.state();
     let host = victims.directory().join("starved.toml");
     let bomb = "for i in 1 2 3 4 5 6 7; do (while :; do :; done) & done; while :; do :; done";
@@ -141,7 +141,7 @@ fn vms_that_do_not_boot_are_named_and_the_others_are_measured() {
     if !has_qemu() {
         return;
     }
-    let victims = Victims::start("unbooted");
+    let victims = Victims::bystanders("unbooted");
     let before = victims.state();
     let output = run_with_stuck_vms(&victims, true);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -163,7 +163,7 @@ fn where_no_guest_boots_the_run_ends_with_the_first_ones_name_and_nothing_is_lef
     if !has_qemu() {
         return;
     }
-    let victims = Victims::start("none-booted");
+    let victims = Victims::bystanders("none-booted");
     let before = victims.state();
     let output = run_with_stuck_vms(&victims, false);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -218,7 +218,7 @@ fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
     if !has_qemu() {
         return;
     }
-    let victims = Victims::start("plugged");
+    let victims = Victims::bystanders("plugged");
     let before = victims.state();
     let socket = victims.directory().join("qmp");
     let qemu = idle_qemu(&socket);
@@ -354,7 +354,7 @@ fn every_user_can_watch_a_run() {
 #[test]
 fn a_run_may_not_take_all_processors_unless_told() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("greedy");
+    let victims = Victims::bystanders("greedy");
     let all = format!("[{}]", punctual_linux::preflight::list(&punctual_linux::preflight::online()));
     let output = victims
         .punctual(&["attach", &victims.host(), "--set", &format!("pool.guests.processors={all}")])
@@ -383,7 +383,7 @@ fn a_vm_that_is_killed_is_named_and_the_others_are_measured() {
     if !has_qemu() {
         return;
     }
-    let victims = Victims::start("qemu");
+    let victims = Victims::bystanders("qemu");
     let before = victims.state();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/misbehaving.toml");
     let mut command = victims.punctual(&["run", file, "--duration", "3s", "--json"]);

@@ -175,7 +175,7 @@ fn jobs(domain: &Value) -> (u64, u64) {
 #[test]
 fn a_hostile_guest_ends_its_own_measurement_and_nobody_elses() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("hostile");
+    let victims = Victims::bystanders("hostile");
     let before = victims.state();
     let honest = |results: &Value| (1..5).map(|n| jobs(&results["domains"][n])).collect::<Vec<_>>();
     let alone = run(&victims, None, &["--json"]);
@@ -217,7 +217,7 @@ fn a_hostile_guest_ends_its_own_measurement_and_nobody_elses() {
 #[test]
 fn where_every_guest_is_silent_from_the_start_there_is_no_run() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("silent");
+    let victims = Victims::bystanders("silent");
     let before = victims.state();
     let silent = program(&victims, "silence-from-the-start");
     let silent = ["hostile", "a", "b", "c", "d"].map(|name| format!("{name}={silent}"));
@@ -235,7 +235,7 @@ fn where_every_guest_is_silent_from_the_start_there_is_no_run() {
 #[test]
 fn a_verdict_stands_in_text_and_report_and_fails_on_miss() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("verdict");
+    let victims = Victims::bystanders("verdict");
     let report = victims.directory().join("report.html").display().to_string();
     let output = run(&victims, Some("garbage"), &["--fail-on-miss", "--report", &report]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -114,7 +114,7 @@ fn held_monitor(victims: &Victims) -> (UnixListener, String) {
 #[test]
 fn a_monitor_that_another_program_holds_is_an_error_before_anything_is_changed() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("held-monitor");
+    let victims = Victims::bystanders("held-monitor");
     let before = victims.state();
     let (_listener, host) = held_monitor(&victims);
     let ended = Run::start(&victims, &["attach", &host, "--silence-ms", SILENCE]).end();
@@ -127,7 +127,7 @@ fn a_monitor_that_another_program_holds_is_an_error_before_anything_is_changed()
 #[test]
 fn ctrl_c_ends_the_wait_for_a_monitor() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("held-interrupted");
+    let victims = Victims::bystanders("held-interrupted");
     let before = victims.state();
     let (_listener, host) = held_monitor(&victims);
     let mut run = Run::start(&victims, &["attach", &host, "--silence-ms", SILENCE]);
@@ -154,7 +154,7 @@ fn mute_qemu(victims: &Victims) -> PathBuf {
 #[test]
 fn ctrl_c_ends_the_wait_for_a_qemu_that_is_slow_to_start() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("mute-qemu");
+    let victims = Victims::bystanders("mute-qemu");
     if !has_image(&victims) {
         return;
     }
@@ -176,7 +176,7 @@ fn ctrl_c_ends_the_wait_for_a_qemu_that_is_slow_to_start() {
 #[test]
 fn ctrl_c_ends_the_wait_for_vms_that_boot() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("booting");
+    let victims = Victims::bystanders("booting");
     if !has_image(&victims) {
         return;
     }
@@ -216,7 +216,7 @@ fn has_image(victims: &Victims) -> bool {
 #[test]
 fn a_run_that_is_interrupted_prints_what_was_measured_and_what_was_put_back() {
     let Some(_turn) = needs() else { return };
-    let victims = Victims::start("half-measured");
+    let victims = Victims::bystanders("half-measured");
     let before = victims.state();
     let host = guests(&victims, "half", "");
     undisturbed(|| {

@@ -130,7 +130,7 @@ fn a_vm_by_kvm_with_two_vcpus_and_a_vhost_worker_is_held_to_its_budgets_and_let_
         eprintln!("skipped, {missing} is missing; labs/lab kernel tests runs this test where it exists");
         return;
     }
-    let victims = Victims::start("kvm");
+    let victims = Victims::bystanders("kvm");
     let socket = victims.directory().join("qmp");
     let vm = spinning_vm(victims.directory(), &socket);
     let id = vm.0.id();

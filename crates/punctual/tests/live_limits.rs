@@ -232,7 +232,7 @@ fn a_domain_starts_no_more_threads_than_threads_max_and_its_neighbour_is_measure
              this test where it is"
         );
     };
-    let victims = Victims::start("threads-max");
+    let victims = Victims::bystanders("threads-max");
     let before = victims.state();
     let host = victims.directory().join("bomb.toml");
     let bomb = "while (1) { my $p = fork; if (defined $p && $p == 0) { sleep 60; exit } select undef, undef, \

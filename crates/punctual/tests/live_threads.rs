@@ -216,7 +216,7 @@ fn cpu_time_ns(tid: i32) -> u64 {
 fn a_process_of_thousands_of_threads_is_attached_to_and_the_first_ctrl_c_puts_all_of_them_back() {
     let Some(_turn) = needs() else { return };
     let Some(mut crowd) = Crowd::start(6_001) else { return };
-    let victims = Victims::start("thousands");
+    let victims = Victims::bystanders("thousands");
     let before = (victims.state(), crowd.state());
     // It also started all others.
     let spinning = crowd.threads().into_iter().max_by_key(|tid| cpu_time_ns(*tid)).expect("threads");

@@ -33,10 +33,18 @@ pub(crate) struct Victims {
 impl Victims {
     /// Starts them: one spins, two sleep.
     pub(crate) fn start(name: &str) -> Victims {
+        Victims::with(name, &["sh", "-c", "while :; do :; done"])
+    }
+
+    /// Starts three that sleep: bystanders of runs that attach to none of them.
+    pub(crate) fn bystanders(name: &str) -> Victims {
+        Victims::with(name, &["sleep", "1000"])
+    }
+
+    fn with(name: &str, first: &[&str]) -> Victims {
         let directory = std::env::temp_dir().join(format!("punctual-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
-        let commands: [&[&str]; 3] =
-            [&["sh", "-c", "while :; do :; done"], &["sleep", "1000"], &["nice", "-n", "3", "sleep", "1000"]];
+        let commands: [&[&str]; 3] = [first, &["sleep", "1000"], &["nice", "-n", "3", "sleep", "1000"]];
         let start = |command: &&[&str]| {
             Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().expect("a process")
         };
