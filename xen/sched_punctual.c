@@ -798,7 +798,9 @@ static void params_of(const struct punctual_private *prv,
                       struct punctual_params *params)
 {
     *params = svc->params;
-    params->given |= PUNCTUAL_PRIORITY | PUNCTUAL_AFFINITY;
+    params->given |= PUNCTUAL_PRIORITY | PUNCTUAL_AFFINITY | PUNCTUAL_VM;
+    /* vCPUs of a domain take turns on a pCPU. */
+    params->vm = svc->unit->domain->domain_id;
     /* Rate monotonic. */
     if ( !(svc->params.given & PUNCTUAL_PRIORITY) )
         params->priority = min_t(uint64_t, INT_MAX,
@@ -1852,7 +1854,7 @@ static void merge_params(struct punctual_params *params,
     MERGE(PUNCTUAL_EXTRATIME, extratime);
     MERGE(PUNCTUAL_BEST_EFFORT, best_effort);
 #undef MERGE
-    params->given |= wanted->given & ~PUNCTUAL_AFFINITY;
+    params->given |= wanted->given & ~(PUNCTUAL_AFFINITY | PUNCTUAL_VM);
 }
 
 static int unit_op(struct punctual_private *prv, struct punctual_op *op)

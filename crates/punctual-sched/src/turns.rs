@@ -63,14 +63,43 @@ struct Unit {
 /// Who comes first among the vCPUs of a VM: one in its turn, then that one whose last turn ended longest ago.
 type Turn = (bool, u64);
 
+impl Unit {
+    fn new(id: u32) -> Unit {
+        Unit {
+            vm: None,
+            affinity: None,
+            next: id,
+            awake: false,
+            on: None,
+            since: Instant::ZERO,
+            left: TURN,
+            ended: 0,
+            in_turn: false,
+        }
+    }
+}
+
+/// What [`Turns::of`] must know of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its [`UnitParams::vm`].
+    pub vm: Option<u32>,
+    /// Its [`UnitParams::affinity`].
+    pub affinity: Option<CpuSet>,
+    /// Has it work?
+    pub awake: bool,
+}
+
 /// What a processor does.
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
-    /// The unit that it runs.
+    /// The unit that it runs; while it picks, the one that it ran.
     unit: Option<UnitId>,
     /// Does its slice end with the turn, because another vCPU of the VM waits? Set by `pick`, checked by
     /// `ask`.
     is_shared: bool,
+    /// While it picks: did the slice before end with the turn?
+    was_shared: bool,
     /// Has the policy called it, so that it is about to pick? Set after each call of the policy, cleared by
     /// `pick`, checked by `is_called`.
     called: bool,
@@ -98,6 +127,38 @@ impl Turns {
         Turns { units: Vec::new(), processors, called: Vec::new(), ended: 0, now: Instant::ZERO }
     }
 
+    /// Around a policy that has units already, no two of them of one VM, on `processors`, each with the unit
+    /// that it runs.
+    pub fn of(
+        processors: impl IntoIterator<Item = Option<UnitId>>,
+        units: impl IntoIterator<Item = (UnitId, Known)>,
+        now: Instant,
+    ) -> Self {
+        let on = |unit| Processor { unit, ..Processor::default() };
+        let processors = processors.into_iter().map(on).collect();
+        let mut turns = Turns { units: Vec::new(), processors, called: Vec::new(), ended: 0, now };
+        for (id, Known { vm, affinity, awake }) in units {
+            turns.make_room(id);
+            turns.units[id.index()] = Unit { vm, affinity, awake, since: now, ..Unit::new(id.0) };
+        }
+        for (cpu, processor) in (0..).map(CpuId).zip(&turns.processors) {
+            if let Some(unit) = processor.unit {
+                let unit = &mut turns.units[unit.index()];
+                (unit.on, unit.in_turn) = (Some(cpu), true);
+            }
+        }
+        turns
+    }
+
+    /// The unit, and those with lower numbers, have a place.
+    fn make_room(&mut self, unit: UnitId) {
+        while self.units.len() <= unit.index() {
+            let next = Unit::new(self.units.len() as u32);
+            vec_growth::push(&mut self.units, next);
+        }
+        vec_growth::reserve(&mut self.called, self.units.len());
+    }
+
     fn has_siblings(&self, unit: UnitId) -> bool {
         self.units[unit.index()].next != unit.0
     }
@@ -112,10 +173,15 @@ impl Turns {
     fn join(&mut self, unit: UnitId, vm: Option<u32>) {
         let same = |(id, other): &(usize, &Unit)| *id != unit.index() && other.vm == vm;
         let other = vm.and_then(|_| self.units.iter().enumerate().find(same).map(|(id, _)| id));
-        let next = match other {
-            Some(other) => core::mem::replace(&mut self.units[other].next, unit.0),
-            None => unit.0,
-        };
+        let mut next = unit.0;
+        if let Some(index) = other {
+            let other = &mut self.units[index];
+            // One that was alone has taken no turns; it is in one while it runs.
+            if other.next as usize == index {
+                other.in_turn = other.on.is_some();
+            }
+            next = core::mem::replace(&mut other.next, unit.0);
+        }
         (self.units[unit.index()].vm, self.units[unit.index()].next) = (vm, next);
     }
 
@@ -165,6 +231,7 @@ impl Turns {
     }
 
     /// Of the other vCPUs of the VM that wait for `cpu`, the first behind the place `after`.
+    #[inline(never)]
     fn first_waiting(
         &self,
         inside: &dyn Policy,
@@ -179,6 +246,9 @@ impl Turns {
 
     /// `picked` yields `cpu` to the vCPU of its VM whose turn it is, and the slice ends with the turn if
     /// another one waits.
+    ///
+    /// Not inlined, as those below: their variables are not on a hypervisor's stack while the policy picks.
+    #[inline(never)]
     fn take_turn(
         &mut self,
         inside: &mut dyn Policy,
@@ -254,6 +324,7 @@ impl Turns {
     }
 
     /// The vCPUs of the unit's VM may have begun to wait, the unit among them.
+    #[inline(never)]
     fn ask_for_all(&mut self, inside: &dyn Policy, unit: UnitId, resched: &mut CpuSet) {
         let mut at = unit;
         loop {
@@ -266,11 +337,45 @@ impl Turns {
     }
 
     /// A processor has picked: units that it might have taken, but did not, may wait.
+    #[inline(never)]
     fn ask_again(&mut self, inside: &dyn Policy, resched: &mut CpuSet) {
         for _ in 0..self.called.len() {
             let unit = self.called.remove(0);
             self.ask(inside, unit, resched);
         }
+    }
+
+    /// The processor has picked.
+    #[inline(never)]
+    fn note_picked(
+        &mut self,
+        inside: &dyn Policy,
+        now: Instant,
+        cpu: CpuId,
+        run: Run,
+        resched: &mut CpuSet,
+    ) {
+        let runs = match run {
+            Run::Unit(unit) => Some(unit),
+            Run::Idle | Run::IdleFor(_) => None,
+        };
+        let processor = &mut self.processors[cpu.index()];
+        let before = core::mem::replace(&mut processor.unit, runs);
+        let turns_end = processor.was_shared && !processor.is_shared;
+        if let Some(unit) = runs {
+            let own = &mut self.units[unit.index()];
+            (own.on, own.in_turn) = (Some(cpu), true);
+        }
+        if let Some(before) = before.filter(|before| runs != Some(*before)) {
+            self.units[before.index()].since = now;
+        }
+        // Who waited for a turn here may wait for one elsewhere from now on.
+        if let Some(before) = before
+            && (runs != Some(before) || turns_end)
+        {
+            self.ask_for_all(inside, before, resched);
+        }
+        self.ask_again(inside, resched);
     }
 }
 
@@ -282,24 +387,9 @@ impl Wrapper for Turns {
         params: &UnitParams,
     ) -> Result<UnitId, ParamError> {
         let id = inside.insert(now, params)?;
-        let new = |id: u32| Unit {
-            vm: None,
-            affinity: None,
-            next: id,
-            awake: false,
-            on: None,
-            since: Instant::ZERO,
-            left: TURN,
-            ended: 0,
-            in_turn: false,
-        };
-        while self.units.len() <= id.index() {
-            let next = new(self.units.len() as u32);
-            vec_growth::push(&mut self.units, next);
-        }
-        self.units[id.index()] = Unit { affinity: params.affinity.clone(), ..new(id.0) };
+        self.make_room(id);
+        self.units[id.index()] = Unit { affinity: params.affinity.clone(), ..Unit::new(id.0) };
         self.join(id, params.vm);
-        vec_growth::reserve(&mut self.called, self.units.len());
         Ok(id)
     }
 
@@ -405,10 +495,11 @@ impl Wrapper for Turns {
     }
 
     fn pick(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        let Processor { unit: before, is_shared: was_shared, .. } =
-            core::mem::take(&mut self.processors[cpu.index()]);
         self.now = now;
-        if let Some(before) = before {
+        let processor = &mut self.processors[cpu.index()];
+        processor.was_shared = core::mem::take(&mut processor.is_shared);
+        (processor.called, processor.asked) = (false, false);
+        if let Some(before) = processor.unit {
             self.units[before.index()].on = None;
         }
         self.note_asked(resched);
@@ -419,26 +510,7 @@ impl Wrapper for Turns {
         {
             slice = self.take_turn(inside, now, cpu, (picked, slice), resched);
         }
-        let runs = match slice.run {
-            Run::Unit(unit) => Some(unit),
-            Run::Idle | Run::IdleFor(_) => None,
-        };
-        self.processors[cpu.index()].unit = runs;
-        if let Some(unit) = runs {
-            let own = &mut self.units[unit.index()];
-            (own.on, own.in_turn) = (Some(cpu), true);
-        }
-        if let Some(before) = before.filter(|before| runs != Some(*before)) {
-            self.units[before.index()].since = now;
-        }
-        // Who waited for a turn here may wait for one elsewhere from now on.
-        let is_shared = self.processors[cpu.index()].is_shared;
-        if let Some(before) = before
-            && (runs != Some(before) || was_shared && !is_shared)
-        {
-            self.ask_for_all(inside, before, resched);
-        }
-        self.ask_again(inside, resched);
+        self.note_picked(inside, now, cpu, slice.run, resched);
         slice
     }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Punctual's policies behind a C interface. This is version 2 of the contract.
+ * Punctual's policies behind a C interface. This is version 3 of the contract.
  *
  * Locking. The caller serializes the calls with one pool, by a lock for each pool. punctual_create,
  * punctual_destroy and punctual_give may be called at any time, but with interrupts off: the library has a
@@ -36,7 +36,7 @@
 #include <stdint.h>
 #endif
 
-#define PUNCTUAL_VERSION 2
+#define PUNCTUAL_VERSION 3
 #define PUNCTUAL_CPUS_MAX 512
 #define PUNCTUAL_NEVER (~(uint64_t)0)
 
@@ -78,6 +78,7 @@ enum punctual_given {
     PUNCTUAL_EXTRATIME = 1 << 6,
     PUNCTUAL_BEST_EFFORT = 1 << 7,
     PUNCTUAL_AFFINITY = 1 << 8,
+    PUNCTUAL_VM = 1 << 9,
 };
 
 struct punctual_params {
@@ -91,6 +92,8 @@ struct punctual_params {
     uint32_t extratime;
     uint32_t best_effort;       /* below all others; only its affinity counts */
     struct punctual_processors affinity;
+    uint32_t vm;                /* less than 2^31; vCPUs of one VM take turns; read by punctual_insert */
+    uint32_t reserved;          /* 0 */
 };
 
 enum punctual_run {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The sysctl of Punctual's scheduler in Xen. This is version 2 of the contract.
+ * The sysctl of Punctual's scheduler in Xen. This is version 3 of the contract.
  *
  * Domain 0 issues XEN_SYSCTL_scheduler_op with the scheduler ID of RTDS (8) and XEN_SYSCTL_SCHEDOP_putinfo.
  * The handle in its union (that of the ARINC 653 schedule) is the address of a struct punctual_op. Xen writes
@@ -11,13 +11,13 @@
 
 #include "punctual.h"
 
-#define PUNCTUAL_OP_VERSION 2
+#define PUNCTUAL_OP_VERSION 3
 
 enum punctual_op_what {
     PUNCTUAL_OP_GET_POOL = 0,   /* returns `policy`, `options`, `units`, `failed` */
     PUNCTUAL_OP_SET_POOL = 1,   /* replaces the policy; units keep their parameters */
     PUNCTUAL_OP_GET_UNIT = 2,   /* returns `params` and `account` of `domain`, `vcpu` */
-    PUNCTUAL_OP_SET_UNIT = 3,   /* sets the given `params`, except the affinity */
+    PUNCTUAL_OP_SET_UNIT = 3,   /* sets the given `params`, except affinity and VM */
     PUNCTUAL_OP_BREAK = 4,      /* debug builds: the policy panics at its next decision */
 };
 

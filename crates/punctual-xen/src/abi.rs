@@ -13,7 +13,7 @@ use crate::pool::{Error, Pool};
 pub use crate::text::Text;
 
 /// Version of the contract.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Success.
 pub const OK: i32 = 0;
@@ -63,12 +63,15 @@ pub struct Answer {
     pub resched: Processors,
 }
 
+/// The bit of [`Params::vm`] in [`Params::given`].
+pub const VM: u32 = 1 << 9;
+
 /// Parameters of a unit. The policy has a default for those whose bit is not in `given`, or refuses the unit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
     /// Which of them are given: from bit 0 budget, period, deadline, priority, weight, cap, extratime, best
-    /// effort, affinity.
+    /// effort, affinity, VM.
     pub given: u32,
     /// Fixed priority; smaller is more urgent.
     pub priority: u32,
@@ -88,10 +91,15 @@ pub struct Params {
     pub best_effort: u32,
     /// Processors that the unit may run on.
     pub affinity: Processors,
+    /// The VM whose vCPU the unit is, less than 2^31; of that number only vCPUs of one VM are. Read when the
+    /// unit is inserted.
+    pub vm: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl Params {
-    /// Those of `params` that are set, except the affinity.
+    /// Those of `params` that are set, except affinity and VM.
     pub fn of(params: &UnitParams) -> Params {
         let ns = |time: Option<Duration>| time.map_or(0, Duration::as_ns);
         let given = [
@@ -138,12 +146,15 @@ impl Params {
         extratime: 0,
         best_effort: 0,
         affinity: Processors::NONE,
+        vm: 0,
+        reserved: 0,
     };
 
     /// The parameters for a policy.
     pub fn unit_params(&self) -> UnitParams {
         let is_given = |bit: u32| self.given >> bit & 1 == 1;
         let duration = |bit, ns| is_given(bit).then(|| Duration::from_ns(ns));
+        let best_effort = is_given(7) && self.best_effort != 0;
         UnitParams {
             budget: duration(0, self.budget_ns),
             period: duration(1, self.period_ns),
@@ -152,9 +163,10 @@ impl Params {
             weight: is_given(4).then_some(self.weight),
             cap_percent: is_given(5).then_some(self.cap_percent),
             extratime: is_given(6).then_some(self.extratime != 0),
-            best_effort: is_given(7) && self.best_effort != 0,
+            best_effort,
             affinity: is_given(8).then(|| self.affinity.set()),
-            vm: None,
+            // Reserved and best-effort vCPUs take no turns with each other.
+            vm: is_given(9).then(|| self.vm << 1 | u32::from(best_effort)),
             shares_budget: false,
         }
     }

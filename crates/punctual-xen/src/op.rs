@@ -5,9 +5,9 @@ use alloc::string::String;
 use crate::abi::{Account, Params, Processors, Text};
 
 /// Version of the contract.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of `struct punctual_op`.
-pub const BYTES: usize = 944;
+pub const BYTES: usize = 952;
 
 /// `enum punctual_op_what`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,8 @@ pub struct Op {
 
 const PARAMS: usize = 24;
 const AFFINITY: usize = PARAMS + 48;
-const ACCOUNT: usize = AFFINITY + 64;
+/// Behind the affinity there is the VM, which an operation does not set.
+const ACCOUNT: usize = AFFINITY + 64 + 8;
 const POLICY: usize = ACCOUNT + 32;
 const TEXT: usize = 256;
 const NOW: usize = POLICY + 3 * TEXT;
@@ -121,6 +122,7 @@ impl Op {
             extratime: word(PARAMS + 40),
             best_effort: word(PARAMS + 44),
             affinity: Processors { words: core::array::from_fn(|index| long(AFFINITY + 8 * index)) },
+            ..Params::NONE_GIVEN
         };
         self.account = Account {
             left_ns: long(ACCOUNT),
@@ -154,6 +156,7 @@ mod tests {
             extratime: 1,
             best_effort: 1,
             affinity: Processors { words: [1, 0, 0, 0, 0, 0, 0, 1 << 63] },
+            ..Params::NONE_GIVEN
         };
         (op.policy, op.options, op.why) = ("rtds".into(), "a=b".into(), "so".into());
         let bytes = op.to_bytes();

@@ -4,7 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::abi::Params;
+use crate::abi::{Params, VM};
 use crate::xentrace;
 
 /// Records of scheduler 7, a number that no scheduler of Xen has.
@@ -202,7 +202,7 @@ fn set(params: &mut Params, raw: &Raw) {
     params.given |= 1 << raw.who;
 }
 
-fn what(raw: &Raw, texts: &[(u8, u32, String)], params: Params) -> Option<What> {
+fn what(raw: &Raw, texts: &[(u8, u32, String)], mut params: Params) -> Option<What> {
     let Raw { who: unit, value: timer_ns, more, .. } = *raw;
     let event = |event| Some(What::Event { event, unit, timer_ns, resched: more });
     match raw.kind {
@@ -214,6 +214,8 @@ fn what(raw: &Raw, texts: &[(u8, u32, String)], params: Params) -> Option<What> 
         }
         INSERT => {
             let vcpu = ((more >> 16) as u16, (more & 0xffff) as u16);
+            // The hypervisor gives each vCPU its domain as VM, and records that once.
+            (params.given, params.vm) = (params.given | VM, vcpu.0.into());
             Some(What::Insert { params, unit, vcpu, timer_ns })
         }
         ADJUST => Some(What::Adjust { unit, params, refused: more != 0, timer_ns }),

@@ -20,12 +20,8 @@ fn server(affinity: u64) -> Params {
         priority: 1,
         budget_ns: 4_000_000,
         period_ns: 10_000_000,
-        deadline_ns: 0,
-        weight: 0,
-        cap_percent: 0,
-        extratime: 0,
-        best_effort: 0,
         affinity: processors,
+        ..Params::NONE_GIVEN
     }
 }
 

@@ -14,17 +14,30 @@ struct Unit {
     budget_us: u64,
     period_us: u64,
     priority: u32,
+    /// Units with the same number are vCPUs of one VM.
+    vm: u32,
     jobs: Vec<(u64, u64)>,
 }
 
 fn units() -> impl Strategy<Value = Vec<Unit>> {
-    let unit = (1u64..8, 8u64..40, 0u32..4, prop::collection::vec((0u64..100, 1u64..12), 0..6));
-    let unit = unit.prop_map(|(budget, period, priority, mut jobs)| {
+    let jobs = prop::collection::vec((0u64..100, 1u64..12), 0..6);
+    let unit = (1u64..8, 8u64..40, 0u32..4, 0u32..6, jobs);
+    let unit = unit.prop_map(|(budget, period, priority, vm, mut jobs)| {
         jobs.sort_unstable();
         let jobs = jobs.into_iter().map(|(at, long)| (at * 1_000, long * 500)).collect();
-        Unit { budget_us: budget * 500, period_us: period * 500, priority, jobs }
+        Unit { budget_us: budget * 500, period_us: period * 500, priority, vm, jobs }
     });
     prop::collection::vec(unit, 1..6)
+}
+
+fn params(unit: &Unit) -> UnitParams {
+    UnitParams {
+        budget: Some(Duration::from_us(unit.budget_us)),
+        period: Some(Duration::from_us(unit.period_us)),
+        priority: Some(unit.priority),
+        vm: Some(unit.vm),
+        ..UnitParams::default()
+    }
 }
 
 const END_US: u64 = 120_000;
@@ -34,14 +47,10 @@ type Ran = Vec<(u32, u32, u64, u64)>;
 
 /// As the reference driver has it.
 fn reference(name: &str, cpus: usize, units: &[Unit]) -> Ran {
-    let mut driver = Driver::named(name, cpus, &Options::new());
+    let info = registry::find(name).expect("a policy");
+    let mut driver = Driver::in_turns(info, cpus, &Options::new()).expect("options are accepted");
     for unit in units {
-        let params = UnitParams {
-            budget: Some(Duration::from_us(unit.budget_us)),
-            period: Some(Duration::from_us(unit.period_us)),
-            priority: Some(unit.priority),
-            ..UnitParams::default()
-        };
+        let params = params(unit);
         let id = driver.insert(&params);
         for &(at_us, long_us) in &unit.jobs {
             driver.release(id, Instant::ZERO + Duration::from_us(at_us), Duration::from_us(long_us));
@@ -185,16 +194,12 @@ fn through_c(name: &str, cpus: usize, units: &[Unit]) -> Ran {
     let mut releases = Vec::new();
     for unit in units {
         let params = Params {
-            given: 0b1011,
+            given: 0b1011 | VM,
             priority: unit.priority,
             budget_ns: unit.budget_us * 1_000,
             period_ns: unit.period_us * 1_000,
-            deadline_ns: 0,
-            weight: 0,
-            cap_percent: 0,
-            extratime: 0,
-            best_effort: 0,
-            affinity: Processors::NONE,
+            vm: unit.vm,
+            ..Params::NONE_GIVEN
         };
         let (mut number, mut then) = (0, Answer { next_timer_ns: 0, resched: Processors::NONE });
         let code = punctual_insert(
@@ -255,6 +260,7 @@ fn a_processor_that_is_out_of_the_affinity_is_given_nothing() {
         extratime: 0,
         best_effort: 0,
         affinity,
+        ..Params::NONE_GIVEN
     };
     let (mut unit, mut then) = (0, Answer { next_timer_ns: 0, resched: Processors::NONE });
     let code = punctual_insert(Some(pool), 0, Some(&params), Some(&mut unit), None, Some(&mut then));
@@ -274,13 +280,7 @@ fn pool(name: &str, cpus: usize, units: &[Unit]) -> Pool {
     let config = Config { policy: name, options: "", cpus, units: 8 };
     let mut pool = config.build().expect("a pool");
     for unit in units {
-        let params = UnitParams {
-            budget: Some(Duration::from_us(unit.budget_us)),
-            period: Some(Duration::from_us(unit.period_us)),
-            priority: Some(unit.priority),
-            ..UnitParams::default()
-        };
-        pool.insert(Instant::ZERO, &params).expect("a unit");
+        pool.insert(Instant::ZERO, &params(unit)).expect("a unit");
     }
     pool
 }
@@ -329,5 +329,17 @@ proptest! {
                 prop_assert_eq!(one.next_timer(), two.next_timer(), "{}", info.name);
             }
         }
+    }
+}
+
+/// Under fixed priorities the more urgent vCPU would keep the other one off forever.
+#[test]
+fn two_vcpus_of_a_domain_alternate_on_a_processor_and_those_of_two_do_not() {
+    let unit = |priority, vm| Unit { budget_us: 0, period_us: 0, priority, vm, jobs: vec![(0, 90_000)] };
+    for (vms, shares) in [([7, 7], [60_000_000, 60_000_000]), ([7, 8], [90_000_000, 30_000_000])] {
+        let units = [unit(0, vms[0]), unit(1, vms[1])];
+        let ran = through_c("fixed-priority", 1, &units);
+        let of = |unit| ran.iter().filter(|span| span.0 == unit).map(|span| span.3 - span.2).sum::<u64>();
+        assert_eq!([of(0), of(1)], shares, "{vms:?}");
     }
 }

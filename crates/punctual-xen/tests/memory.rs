@@ -45,16 +45,14 @@ fn params(random: &mut Xorshift, cpus: u32) -> Params {
     }
     let period_us = 500 + random.below(20_000);
     Params {
-        given: 0b1_0100_1011,
+        given: 0b1_0100_1011 | VM,
         priority: random.below(10) as u32,
         budget_ns: (20 + random.below(period_us / 16)) * 1_000,
         period_ns: period_us * 1_000,
-        deadline_ns: 0,
-        weight: 0,
-        cap_percent: 0,
         extratime: random.below(2) as u32,
-        best_effort: 0,
         affinity,
+        vm: random.below(64) as u32,
+        ..Params::NONE_GIVEN
     }
 }
 

@@ -57,13 +57,10 @@ fn traced(policy: &'static str, steps: &[(u64, u8, u32)]) -> Writer {
             budget_ns: 2_000_000,
             period_ns: 9_000_000 + u64::from(index),
             deadline_ns: 9_000_000,
-            weight: 0,
-            cap_percent: 0,
-            extratime: 0,
-            best_effort: 0,
-            affinity: Processors::NONE,
+            ..Params::NONE_GIVEN
         };
-        params.given |= 1 << 8;
+        params.given |= 1 << 8 | VM;
+        params.vm = index / 2;
         params.affinity.words[0] = 0b11;
         let (mut unit, mut then) = (0, NOT_ANSWERED);
         let code = punctual_insert(Some(&mut pool), 0, Some(&params), Some(&mut unit), None, Some(&mut then));
@@ -74,7 +71,7 @@ fn traced(policy: &'static str, steps: &[(u64, u8, u32)]) -> Writer {
             writer.record(3, 0, bit as u32, *value, 0);
         }
         writer.record(3, 0, 8, 0b11, 0);
-        writer.record(4, 0, unit, then.next_timer_ns, index << 16);
+        writer.record(4, 0, unit, then.next_timer_ns, params.vm << 16 | index);
     }
     let mut now = 0;
     for &(after, what, who) in steps {
