@@ -3,6 +3,7 @@
 
 pub mod cgroup;
 pub mod hypercall;
+pub mod kvm;
 pub mod load;
 pub mod net;
 pub mod proc;
