@@ -4,7 +4,7 @@ use super::check::Check;
 use super::finding::{Outcome, Reading, Severity};
 use super::machine::Machine;
 use super::parse;
-use super::root::ReadError;
+use super::root::{ReadError, Reason};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -65,7 +65,62 @@ pub(super) const CHECKS: &[Check] = &[
         judged: "/sys/module/kvm_intel/parameters/nested or that of kvm_amd: a note when on.",
         examine: nested,
     },
+    Check {
+        id: "kvm-hints",
+        title: "What KVM counts of VMs",
+        why: "The service tells by these counters that vCPUs of a VM wait for each other: its kernel asks \
+              KVM to run one that lost its processor. Without them it knows who had the processor, and not \
+              that.",
+        source: "Linux, virt/kvm/kvm_main.c (kvm_create_vm_debugfs), arch/x86/kvm/x86.c (kvm_sched_yield); \
+                 docs/service.md, \"Hints of KVM\"",
+        judged: "/sys/kernel/debug/kvm and /sys/kernel/security/lockdown: ok where the counters can be read \
+                 or KVM is not loaded, else a note with the reason. ple_gap of kvm_intel, pause_filter_count \
+                 or pause_filter_thresh of kvm_amd at 0 means that no vCPU exits because it spins.",
+        examine: kvm_hints,
+    },
 ];
+
+fn kvm_hints(machine: &Machine) -> Result<Outcome, ReadError> {
+    let root = &machine.root;
+    if !root.names("/sys/module")?.iter().any(|module| module == "kvm") {
+        return Ok(Outcome::ok("KVM is not loaded"));
+    }
+    let lockdown = root.reading("/sys/kernel/security/lockdown").ok();
+    let locked =
+        || Outcome::note("none: the kernel is locked down, so that no program reads counters of debugfs");
+    if let Some(reading) = lockdown.filter(|reading| !reading.value.contains("[none]")) {
+        return Ok(locked().readings([reading]));
+    }
+    let (debugfs, directory) = ("/sys/kernel/debug", "/sys/kernel/debug/kvm");
+    match root.names(directory) {
+        Err(error) if error.is_absent() => {
+            return Ok(match root.names(debugfs) {
+                Ok(names) if names.is_empty() => Outcome::note("none: debugfs is not mounted")
+                    .fix(format!("mount -t debugfs none {debugfs}")),
+                Ok(_) => Outcome::note(format!("none: KVM has no {directory}")),
+                Err(error) if error.is_absent() => Outcome::note("none: the kernel has no debugfs"),
+                Err(error) => return Err(error),
+            });
+        }
+        names => _ = names?,
+    }
+    let parameters = ["kvm_intel ple_gap", "kvm_amd pause_filter_count", "kvm_amd pause_filter_thresh"];
+    let path = |parameter: &str| format!("/sys/module/{}", parameter.replace(' ', "/parameters/"));
+    let spins: Vec<Reading> =
+        parameters.into_iter().filter_map(|parameter| root.reading(&path(parameter)).ok()).collect();
+    let is_deaf = spins.iter().any(|reading| reading.value == "0");
+    let but = if is_deaf { "; no vCPU exits because it spins" } else { "" };
+    let counter = "directed_yield_attempted";
+    let outcome = match root.reading(&format!("{directory}/{counter}")) {
+        Ok(reading) => Outcome::ok(format!("they can be read{but}")).readings([reading]),
+        Err(error) if error.is_absent() => Outcome::note(format!("this kernel's KVM has no {counter}{but}")),
+        // Lockdown is known where securityfs is mounted. Without that, it is what refuses the file of a
+        // directory that may be read.
+        Err(error) if matches!(error.reason, Reason::Denied) => locked(),
+        Err(error) => return Err(error),
+    };
+    Ok(outcome.readings(spins))
+}
 
 const DYNAMIC: &str = "/sys/kernel/debug/sched/preempt";
 

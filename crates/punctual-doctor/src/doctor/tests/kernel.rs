@@ -50,6 +50,39 @@ fn versions_of_linux_say_what_they_brought() {
 }
 
 #[test]
+fn what_kvm_counts_is_read_from_debugfs_and_each_reason_against_it_is_named() {
+    let counter = "/sys/kernel/debug/kvm/directed_yield_attempted";
+    let there = || desktop().with(&[(counter, "0\n")]);
+    assert_eq!(there().says("kvm-hints"), "ok: they can be read");
+    let ple = "/sys/module/kvm_intel/parameters/ple_gap";
+    assert_eq!(there().with(&[(ple, "128\n")]).says("kvm-hints"), "ok: they can be read");
+    let deaf = there().with(&[(ple, "0\n")]).find("kvm-hints");
+    assert_eq!(deaf.summary, "they can be read; no vCPU exits because it spins");
+    assert_eq!(deaf.readings.len(), 2);
+    // As svm_vm_init in Linux arch/x86/kvm/svm/svm.c.
+    let [count, threshold] =
+        ["count", "thresh"].map(|name| format!("/sys/module/kvm_amd/parameters/pause_filter_{name}"));
+    let svm = there().with(&[(&count, "3000\n"), (&threshold, "0\n")]);
+    assert_eq!(svm.says("kvm-hints"), "ok: they can be read; no vCPU exits because it spins");
+    let svm = there().with(&[(&count, "3000\n"), (&threshold, "128\n")]);
+    assert_eq!(svm.says("kvm-hints"), "ok: they can be read");
+    let lockdown = ("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+    let locked = "note: none: the kernel is locked down, so that no program reads counters of debugfs";
+    assert_eq!(there().with(&[lockdown]).says("kvm-hints"), locked);
+    let free = ("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
+    assert_eq!(there().with(&[free]).severity("kvm-hints"), Severity::Ok);
+    let other = there().without(counter).with(&[("/sys/kernel/debug/kvm/exits", "0\n")]);
+    assert_eq!(other.says("kvm-hints"), "note: this kernel's KVM has no directed_yield_attempted");
+    assert_eq!(desktop().says("kvm-hints"), "note: none: KVM has no /sys/kernel/debug/kvm");
+    let unmounted = desktop().without("/sys/kernel/debug/sched").find("kvm-hints");
+    assert_eq!(unmounted.summary, "none: debugfs is not mounted");
+    assert_eq!(unmounted.fix.as_deref(), Some("mount -t debugfs none /sys/kernel/debug"));
+    let without = desktop().without("/sys/kernel/debug");
+    assert_eq!(without.says("kvm-hints"), "note: none: the kernel has no debugfs");
+    assert_eq!(desktop().without("/sys/module/kvm").says("kvm-hints"), "ok: KVM is not loaded");
+}
+
+#[test]
 fn a_scheduler_in_the_kernel_needs_a_kernel_that_takes_one_and_has_none() {
     let (state, ops) = ("/sys/kernel/sched_ext/state", "/sys/kernel/sched_ext/root/ops");
     let new = ("/proc/sys/kernel/osrelease", "7.2.12-cloud");

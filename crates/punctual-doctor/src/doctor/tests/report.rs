@@ -18,7 +18,7 @@ fn surprises(tree: &Tree, expected: &[(&str, Severity)]) -> Vec<String> {
         .collect()
 }
 
-const DESKTOP: [(&str, Severity); 21] = [
+const DESKTOP: [(&str, Severity); 22] = [
     ("rt-throttling", Severity::Warning),
     ("cgroup-moves", Severity::Note),
     ("smt", Severity::Warning),
@@ -37,6 +37,7 @@ const DESKTOP: [(&str, Severity); 21] = [
     ("timer-slack", Severity::Note),
     ("halt-poll", Severity::Warning),
     ("nested", Severity::Note),
+    ("kvm-hints", Severity::Note),
     ("sched-ext", Severity::Note),
     ("huge-pages", Severity::Note),
     ("swap", Severity::Note),
