@@ -18,6 +18,7 @@ use crate::config::{self, ConfigError, Loaded};
 use crate::discovery::{Discovery, Found, Look};
 use crate::enforcement::Enforcement;
 use crate::groups::Groups;
+use crate::hints::Hints;
 use crate::history::History;
 use crate::interrupts::Interrupts;
 use crate::last_good::{LastGood, Start};
@@ -26,7 +27,7 @@ use crate::log::{Entry, Kind};
 use crate::registry::Registry;
 use crate::varlink::server::{Answers, Failure};
 use crate::view::{self, ActorView, HostView, PoolView, Warning};
-use crate::waits::Waits;
+use crate::waits::{KEPT_S, Waits, now_ns};
 use crate::wishes::Store;
 
 /// A warning is logged again when it was absent for this long.
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     store: Store,
     /// What VMs wait for.
     pub(crate) waits: Waits,
+    /// What KVM counts of them.
+    hints: Hints,
     /// Who had the processors.
     history: History,
     last_good: LastGood,
@@ -98,6 +101,7 @@ impl Core {
             registry: Registry::new(proc, config, owners),
             store: Store::new(directory),
             waits,
+            hints: Hints::new(Path::new("/")),
             history: History::new(proc),
             last_good,
             discovery: Discovery::new(proc),
@@ -351,6 +355,8 @@ impl Core {
             self.interrupts.look(self.registry.config(), now);
         }
         self.waits.sample(&self.registry);
+        let counted = self.hints.sample(&self.registry, now_ns());
+        self.waits.note(&counted);
         self.history.sample(&self.registry, &mut self.waits);
         self.judge();
         let mut warnings: Vec<(Option<(String, u32)>, Warning)> = Vec::new();
@@ -470,6 +476,7 @@ impl Core {
         view.warnings = self.warnings(actor);
         view.waits = self.waits.parts(actor.process);
         view.lately = self.waits.lately(actor.process);
+        view.hints = self.hints.view(actor.process, now_ns().saturating_sub(KEPT_S * 1_000_000_000));
         let refused = self.chosen.refused.get(&actor.process);
         let paused = (actor.is_paused() && actor.class().is_some()).then(|| PAUSED.to_owned());
         let reason = paused.or(view.not_held).or_else(|| refused.cloned());
@@ -558,7 +565,7 @@ impl Answers for Core {
     fn why(&mut self, name: &str, last_s: u64) -> Result<Value, Failure> {
         self.waits.catch_up(&self.registry);
         let actor = self.find(name)?;
-        Ok(json!(self.waits.why(actor.process, &actor.name, last_s)))
+        Ok(json!(self.waits.why(actor.process, &actor.name, last_s, &self.hints)))
     }
 
     fn worst(&mut self, last_s: u64) -> Value {

@@ -26,6 +26,7 @@ mod enforcement;
 pub mod exec;
 pub mod exporter;
 pub mod groups;
+pub mod hints;
 pub mod history;
 pub mod hook;
 pub mod http;

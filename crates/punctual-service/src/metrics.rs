@@ -209,6 +209,8 @@ struct OfVms {
     delivered: Family,
     exhausted: Family,
     helpers: Family,
+    yields: Family,
+    spins: Family,
     unguaranteed: Family,
 }
 
@@ -230,8 +232,8 @@ impl Detail {
         const CAUSES: usize = WaitCause::ALL.len();
         // With the last bucket, count and sum.
         const LATENCY: usize = BOUNDS_NS.len() + 3;
-        // Information, admission, and five roles of helpers.
-        const FIXED: usize = 2 + 5;
+        // Information, admission, five roles of helpers, two results of yields, and spins.
+        const FIXED: usize = 2 + 5 + 2 + 1;
         let mut series = FIXED + TIMES + BUDGETS + CAUSES + LATENCY;
         let mut fits = |each: usize| {
             let more = each * vcpus.saturating_sub(1);
@@ -271,6 +273,14 @@ impl OfVms {
                 "punctual_helper_run_seconds",
                 "Time that threads of a VM ran that are no vCPUs, by role.",
             ),
+            yields: Family::counter(
+                "punctual_vm_directed_yields",
+                "How often the kernel of a VM asked KVM that another vCPU runs, by whether that one did.",
+            ),
+            spins: Family::counter(
+                "punctual_vm_spin_exits",
+                "How often vCPUs of a VM left the guest because they spun there.",
+            ),
             unguaranteed: Family::gauge(
                 "punctual_admission_unguaranteed",
                 "How many vCPUs of a VM have a budget that is not guaranteed.",
@@ -280,8 +290,13 @@ impl OfVms {
 
     fn all(self) -> Vec<Family> {
         let OfVms { info, run, ready, wait, latency, budget, period, .. } = self;
-        let OfVms { delivered, exhausted, helpers, unguaranteed, .. } = self;
-        vec![info, run, ready, wait, latency, budget, period, delivered, exhausted, helpers, unguaranteed]
+        let OfVms { delivered, exhausted, helpers, yields, spins, unguaranteed, .. } = self;
+        let budgets = [budget, period, delivered, exhausted];
+        [info, run, ready, wait, latency]
+            .into_iter()
+            .chain(budgets)
+            .chain([helpers, yields, spins, unguaranteed])
+            .collect()
     }
 
     fn add(&mut self, host: &HostView, actor: &ActorView, name: &str) {
@@ -307,8 +322,23 @@ impl OfVms {
         for role in actor.roles.iter().filter(|role| role.role != "vcpu" && role.role != TASK) {
             self.helpers.add(&[domain, ("role", &role.role)], seconds(role.run_ns));
         }
+        self.add_hints(name, actor);
         let lost = actor.warnings.iter().filter(|warning| warning.kind == "admission").count();
         self.unguaranteed.add(&[domain], lost as f64);
+    }
+
+    fn add_hints(&mut self, name: &str, actor: &ActorView) {
+        let mut spins = actor.waits.iter().filter_map(|part| part.spins).peekable();
+        if spins.peek().is_some() {
+            self.spins.add(&[("domain", name)], spins.sum::<u64>() as f64);
+        }
+        let total = actor.hints.as_ref().map(|hints| hints.total).unwrap_or_default();
+        if let (Some(attempted), Some(successful)) = (total.yields_attempted, total.yields_successful) {
+            let failed = attempted.saturating_sub(successful);
+            for (result, count) in [("successful", successful), ("failed", failed)] {
+                self.yields.add(&[("domain", name), ("result", result)], count as f64);
+            }
+        }
     }
 
     fn add_times(&mut self, name: &str, vcpu: &str, run_ns: u64, ready_ns: u64) {
@@ -392,6 +422,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::hints::{CountsView, HintsView};
     use crate::waits::CauseView;
 
     #[test]
@@ -431,6 +462,7 @@ mod tests {
             causes: vec![CauseView { cause: WaitCause::Throttled, by: None, time_ns: 500_000_000 }],
             latency_counts: vec![1, 0, 0, 0, 2, 0, 0, 1],
             latency_sum_ns: 3_000_000,
+            spins: Some(9),
             ..PartView::default()
         };
         let held = |number: u32| HeldVcpu { number, periods: 4, delivered: 3, ..held() };
@@ -442,7 +474,11 @@ mod tests {
             "threads": (0..vcpus).map(thread).collect::<Vec<_>>(),
         });
         let view: ActorView = serde_json::from_value(view).expect("a VM");
-        ActorView { waits: (0..vcpus).map(part).collect(), budgets: (0..vcpus).map(held).collect(), ..view }
+        let (waits, budgets) = ((0..vcpus).map(part).collect(), (0..vcpus).map(held).collect());
+        let total =
+            CountsView { yields_attempted: Some(7), yields_successful: Some(5), ..CountsView::default() };
+        let hints = Some(HintsView { total, ..HintsView::default() });
+        ActorView { waits, budgets, hints, ..view }
     }
 
     fn held() -> HeldVcpu {
@@ -493,7 +529,19 @@ mod tests {
         let causes = "punctual_vcpu_wait_seconds_total{";
         assert_eq!([1, 2, 3].map(|vcpus| per_vcpu(vcpus, causes)), [14, 14, 0]);
         assert_eq!([4, 5].map(|vcpus| per_vcpu(vcpus, "punctual_vcpu_exhausted_total{")), [1, 0]);
-        assert_eq!([12, 13].map(|vcpus| per_vcpu(vcpus, "punctual_vcpu_run_seconds_total{")), [1, 0]);
+        assert_eq!([11, 12].map(|vcpus| per_vcpu(vcpus, "punctual_vcpu_run_seconds_total{")), [1, 0]);
+    }
+
+    #[test]
+    fn yields_are_told_by_result_and_only_where_kvm_counts_them() {
+        let yields = |vm: ActorView| -> Vec<String> {
+            let text = text(&host(), &[vm], Format::OpenMetrics);
+            text.lines().filter(|line| line.starts_with("punctual_vm_directed")).map(str::to_owned).collect()
+        };
+        let expected = ["successful\"} 5", "failed\"} 2"]
+            .map(|end| format!("punctual_vm_directed_yields_total{{domain=\"a\",result=\"{end}"));
+        assert_eq!(yields(vm(4)), expected);
+        assert!(yields(ActorView { hints: Some(HintsView::default()), ..vm(4) }).is_empty());
     }
 
     #[test]

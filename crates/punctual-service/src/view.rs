@@ -14,6 +14,7 @@ use punctual_sched::{Duration, UnitParams};
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, State, What};
+use crate::hints::HintsView;
 use crate::log::Entry;
 use crate::registry::Registry;
 use crate::sample::{Sampled, share};
@@ -111,6 +112,9 @@ pub struct ActorView {
     /// What all its threads waited for in the last hour, to five minutes; the greatest first.
     #[serde(default)]
     pub lately: Vec<CauseView>,
+    /// What KVM counts of a VM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<HintsView>,
     pub warnings: Vec<Warning>,
 }
 
@@ -287,6 +291,7 @@ pub fn actor(proc: &Path, registry: &Registry, actor: &Actor, held: Option<&Held
         helpers: held.map(|held| held.helpers.clone()).unwrap_or_default(),
         waits: Vec::new(),
         lately: Vec::new(),
+        hints: None,
         warnings: warnings(registry, actor),
     }
 }

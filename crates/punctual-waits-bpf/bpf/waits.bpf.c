@@ -78,6 +78,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct room);
 } rooms SEC(".maps");
+/* How often a thread in a slot, a vCPU, left its guest because it spun. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, THREADS_MAX);
+	__type(key, u32);
+	__type(value, u64);
+} spins SEC(".maps");
 /* User space empties the one that is not added to. */
 struct sums {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -239,5 +246,19 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 
 	if (slot != UNSEEN)
 		wakes(slot, p->thread_info.cpu, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* KVM comes here when the processor stopped a vCPU that spins (a pause-loop exit), and looks for another vCPU
+ * of the VM that can run instead (virt/kvm/kvm_main.c). It counts that nowhere. */
+SEC("kprobe/kvm_vcpu_on_spin")
+int on_spin(void *registers)
+{
+	u32 slot = slot_of((u32)bpf_get_current_pid_tgid());
+	u64 *count = slot == UNSEEN ? NULL : bpf_map_lookup_elem(&spins, &slot);
+
+	/* A slot has one thread, which runs here. */
+	if (count)
+		*count += 1;
 	return 0;
 }

@@ -94,6 +94,8 @@ pub struct Thread {
     pub latency_max_ns: u64,
     /// The wait that goes on, as far as it was not told.
     pub steps: Vec<Step>,
+    /// How often it left a guest because it spun there; `None` where that is not counted.
+    pub spins: Option<u64>,
 }
 
 /// A wait, or a part of it, that is told instead of added up.
@@ -187,6 +189,9 @@ pub trait Tally: Debug {
     /// # Errors
     /// The kernel does not say.
     fn sums(&mut self) -> io::Result<Vec<Sum>>;
+
+    /// Why it is not counted how often vCPUs spin, if KVM is there.
+    fn no_spins(&self) -> Option<&str>;
 
     /// How often a table was full: a wait was not told, or a time was not added up.
     fn lost(&self) -> u64;

@@ -72,6 +72,7 @@ pub(crate) fn thread_of(bytes: &[u8]) -> Thread {
         latency_sum_ns: word(LATENCIES_AT, BUCKETS),
         latency_max_ns: word(LATENCIES_AT, BUCKETS + 1),
         steps: steps_of(bytes, STEPS_AT, u32_at(bytes, COUNT_AT)),
+        spins: None,
     }
 }
 
@@ -130,11 +131,12 @@ pub(crate) fn settings_bytes(settings: &Settings) -> Vec<u8> {
 
 /// Bytes of the values of maps, by their names.
 #[cfg(test)]
-pub(crate) const SIZES: [(&str, usize); 11] = [
+pub(crate) const SIZES: [(&str, usize); 12] = [
     ("threads", THREAD),
     ("marks", 8 + 4 + 4 + 8),
     ("processors", 4 * 4 + 16 * 8),
     ("ran", 8),
+    ("spins", 8),
     ("rooms", 16 + STORY + STEPS_MAX * STEP),
     ("watched", 4),
     ("sums_even", 8 + 16),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{
@@ -14,6 +15,9 @@ use crate::interface::{Mark, Settings, Story, Sum, THREADS_MAX, Tally, Thread};
 use crate::layout;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
+
+/// The program that counts how often vCPUs spin. The others are needed.
+const ON_SPIN: &str = "on_spin";
 
 /// Why the programs are not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +46,21 @@ pub struct Loaded {
     ring: RingBuffer<'static>,
     heard: Arc<Mutex<Vec<Story>>>,
     maps: Maps,
+    spins: Spins,
     /// Of each watched thread its slot; slots that are free.
     slots: HashMap<u32, u32>,
     threads: Vec<Option<u32>>,
     free: Vec<u32>,
     generation: u32,
+}
+
+/// Is it counted how often vCPUs spin?
+enum Spins {
+    Counted,
+    /// KVM is not loaded.
+    NoKvm,
+    /// Why not.
+    Refused(String),
 }
 
 struct Maps {
@@ -55,6 +69,7 @@ struct Maps {
     marks: MapHandle,
     processors: MapHandle,
     ran: MapHandle,
+    spins: MapHandle,
     run: MapHandle,
     generation: MapHandle,
     sums: [MapHandle; 2],
@@ -125,6 +140,7 @@ impl Maps {
             marks: map("marks")?,
             processors: map("processors")?,
             ran: map("ran")?,
+            spins: map("spins")?,
             run: map(".data.run")?,
             generation: map(".data.generation")?,
             sums: [map("sums_even")?, map("sums_odd")?],
@@ -139,7 +155,7 @@ impl Loaded {
     /// # Errors
     /// The kernel does not take them, or this process may not.
     pub fn load(settings: &Settings) -> Result<Loaded, Error> {
-        if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(Error::NoTypes);
         }
         libbpf_rs::set_print(Some((PrintLevel::Warn, hear)));
@@ -154,10 +170,24 @@ impl Loaded {
         };
         ring.add(&maps.stories, listen).map_err(failed)?;
         let ring = ring.build().map_err(failed)?;
-        let links = object.progs_mut().map(|program| program.attach());
-        let links = links.collect::<Result<_, _>>().map_err(failed)?;
+        let (mut links, mut spins) = (Vec::new(), Spins::NoKvm);
+        for program in object.progs_mut() {
+            let is_of_kvm = program.name() == ON_SPIN;
+            if is_of_kvm && !Path::new("/sys/module/kvm").exists() {
+                continue;
+            }
+            match program.attach() {
+                Ok(link) => {
+                    links.push(link);
+                    spins = if is_of_kvm { Spins::Counted } else { spins };
+                }
+                // The kernel is built without kprobes, or locked down.
+                Err(error) if is_of_kvm => spins = Spins::Refused(failed(error).to_string()),
+                Err(error) => return Err(failed(error)),
+            }
+        }
         let (slots, threads, free, generation) = (HashMap::new(), Vec::new(), Vec::new(), 0);
-        Ok(Loaded { links, _object: object, ring, heard, maps, slots, threads, free, generation })
+        Ok(Loaded { links, _object: object, ring, heard, maps, spins, slots, threads, free, generation })
     }
 
     fn slot(&mut self) -> io::Result<u32> {
@@ -192,6 +222,7 @@ impl Tally for Loaded {
         let done = update(&self.maps.threads, slot, &layout::new_thread(thread, wait))
             .and_then(|()| update(&self.maps.marks, slot, &layout::mark_bytes(Mark::default())))
             .and_then(|()| empty(&self.maps.ran, slot))
+            .and_then(|()| update(&self.maps.spins, slot, &[0; 8]))
             .and_then(|()| update(&self.maps.watched, thread, &slot.to_ne_bytes()));
         if let Err(error) = done {
             self.free.push(slot);
@@ -217,7 +248,12 @@ impl Tally for Loaded {
             self.maps.ran.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
         let Some(bytes) = lookup(&self.maps.threads, slot, MapFlags::LOCK)? else { return Ok(None) };
         let ran_ns = ran.unwrap_or_default().iter().map(|bytes| layout::u64_at(bytes, 0)).collect();
-        Ok(Some(Thread { ran_ns, ..layout::thread_of(&bytes) }))
+        let spins = match self.spins {
+            Spins::Counted => lookup(&self.maps.spins, slot, MapFlags::ANY)?,
+            Spins::NoKvm | Spins::Refused(_) => None,
+        };
+        let spins = spins.map(|bytes| layout::u64_at(&bytes, 0));
+        Ok(Some(Thread { ran_ns, spins, ..layout::thread_of(&bytes) }))
     }
 
     fn occupant(&mut self, processor: u32) -> io::Result<Option<u32>> {
@@ -252,6 +288,10 @@ impl Tally for Loaded {
             Some(Sum { thread, ..sum })
         });
         Ok(named.collect())
+    }
+
+    fn no_spins(&self) -> Option<&str> {
+        if let Spins::Refused(reason) = &self.spins { Some(reason) } else { None }
     }
 
     fn lost(&self) -> u64 {
@@ -290,6 +330,6 @@ mod tests {
         let entries = open.maps().find(|map| map.name() == "threads").map(|map| map.max_entries());
         assert_eq!(entries, Some(THREADS_MAX as u32));
         let names: Vec<_> = open.progs_mut().map(|program| program.name().to_owned()).collect();
-        assert_eq!(names, ["on_switch", "on_wakeup"]);
+        assert_eq!(names, ["on_switch", "on_wakeup", ON_SPIN]);
     }
 }

@@ -54,6 +54,10 @@ impl Tally for Loaded {
         match *self {}
     }
 
+    fn no_spins(&self) -> Option<&str> {
+        match *self {}
+    }
+
     fn lost(&self) -> u64 {
         match *self {}
     }

@@ -1,13 +1,13 @@
-//! What KVM counts of a VM, as debugfs tells: `kvm/THREAD-DESCRIPTOR/COUNTER`, where the thread is the one that
-//! made the VM (Linux `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs`).
+//! What KVM counts of a VM, as debugfs tells: `kvm/THREAD-DESCRIPTOR/COUNTER`, where the thread is the one
+//! that made the VM (Linux `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs`).
 //!
-//! A counter is the sum of all vCPUs (`kvm_get_stat_per_vcpu`): the directories `vcpuN` have other files, among
-//! them `pid`, the vCPU's thread. The counters of one vCPU come from a descriptor that only the process of the
-//! VM can make (`KVM_GET_STATS_FD`). KVM counts no exits of spinning vCPUs (pause-loop exits): what is called
-//! directed yields are hypercalls of the guest's kernel.
+//! A counter is the sum of all vCPUs (`kvm_get_stat_per_vcpu`): the directories `vcpuN` have other files,
+//! among them `pid`, the vCPU's thread. The counters of one vCPU come from a descriptor that only the process
+//! of the VM can make (`KVM_GET_STATS_FD`). KVM counts no exits of spinning vCPUs (pause-loop exits): what is
+//! called directed yields are hypercalls of the guest's kernel.
 //!
-//! A counter that is open holds the VM (`kvm_debugfs_open`), whose memory and devices would stay when it ends.
-//! So each is opened, read and closed at once.
+//! A counter that is open holds the VM (`kvm_debugfs_open`), whose memory and devices would stay when it
+//! ends. So each is opened, read and closed at once.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -15,7 +15,7 @@ fn machine() -> TempDir {
     set(&root, "sys/kernel/debug/kvm/exits", "900\n");
     set(&root, "sys/kernel/debug/kvm/70-12/vcpu0/pid", "71\n");
     for (counter, value) in Counter::ALL.iter().zip(1..) {
-        vm(&root, counter.file(), &format!("{value}\n"));
+        vm(&root, counter.file(), format!("{value}\n"));
     }
     root
 }

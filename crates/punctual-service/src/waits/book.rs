@@ -11,8 +11,8 @@ use super::share;
 /// Worst waits that are kept of each part of the hour.
 pub(crate) const WORST_MAX: usize = 10;
 /// Parts of the last hour, and how long each is.
-const PARTS: usize = 12;
-const PART_NS: u64 = 300 * 1_000_000_000;
+pub(crate) const PARTS: usize = 12;
+pub(crate) const PART_NS: u64 = 300 * 1_000_000_000;
 /// So long, in seconds, causes and the worst waits are kept.
 pub const KEPT_S: u64 = PARTS as u64 * PART_NS / 1_000_000_000;
 /// Steps of a story; what follows is summed up.
@@ -49,6 +49,10 @@ pub(crate) struct Story {
     pub(crate) until_ns: u64,
     pub(crate) was_woken: bool,
     pub(crate) is_open: bool,
+    /// How often the VM's kernel meanwhile asked KVM that another vCPU runs.
+    pub(crate) yields: u64,
+    /// How often other vCPUs of the VM meanwhile left the guest because they spun.
+    pub(crate) spins: u64,
     /// In order.
     pub(crate) steps: Vec<Step>,
     /// What followed.
@@ -70,6 +74,7 @@ impl Story {
             self.steps.clear();
             self.rest.clear();
             (self.wait, self.from_ns, self.is_open) = (segment.wait, segment.from_ns, true);
+            (self.yields, self.spins) = (0, 0);
         }
         self.until_ns = segment.until_ns;
         let &Segment { from_ns, until_ns, processor, .. } = segment;
@@ -91,6 +96,8 @@ pub(crate) struct Totals {
     pub(crate) causes: BTreeMap<WaitCause, u64>,
     /// From a wake-up until it ran.
     pub(crate) latency: Latency,
+    /// How often it left the guest because it spun; `None` where that is not counted.
+    pub(crate) spins: Option<u64>,
 }
 
 /// A part of the last hour.
@@ -99,6 +106,7 @@ struct Slot {
     number: u64,
     causes: HashMap<(Part, By), u64>,
     worst: Vec<(Part, Story)>,
+    spins: BTreeMap<Part, u64>,
 }
 
 impl Slot {
@@ -138,6 +146,8 @@ pub(crate) struct Lately {
     pub(crate) causes: BTreeMap<(Part, By), u64>,
     /// The longest first.
     pub(crate) worst: Vec<(Part, Story)>,
+    /// How often vCPUs spun, where that is counted and was not 0.
+    pub(crate) spins: BTreeMap<Part, u64>,
 }
 
 impl VmBook {
@@ -167,6 +177,17 @@ struct Thread {
     part: Part,
     /// The wait that it is in, or was in last.
     story: Story,
+}
+
+/// What KVM counted of a VM between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// The VM's process.
+    pub(crate) vm: u32,
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    /// How often its kernel asked that another vCPU runs.
+    pub(crate) yields: u64,
 }
 
 /// What a window of time adds to what the accountant saw.
@@ -224,6 +245,44 @@ impl Book {
             && ns > 0
         {
             vm.add(known.part, by, at_ns, ns);
+        }
+    }
+
+    /// Notes with the waits of a VM's vCPUs what KVM counted while they went on.
+    pub(crate) fn note(&mut self, counted: &Counted) {
+        let &Counted { vm, from_ns, until_ns, yields } = counted;
+        self.each_wait(vm, (from_ns, until_ns), |_, story| story.yields += yields);
+    }
+
+    /// Counts how often a thread left its guest because it spun there, between two times, and notes that with
+    /// the waits of the other vCPUs that went on meanwhile.
+    pub(crate) fn add_spins(&mut self, thread: u32, spins: Option<u64>, span: (u64, u64)) {
+        let (Some((vm, part)), Some(spins)) = (self.part_of(thread), spins) else { return };
+        let Some(book) = self.vms.get_mut(&vm).filter(|_| matches!(part, Part::Vcpu(_))) else { return };
+        *book.parts.entry(part).or_default().spins.get_or_insert(0) += spins;
+        if spins > 0 {
+            *book.slot(span.1).spins.entry(part).or_default() += spins;
+            self.each_wait(vm, span, |other, story| story.spins += if other == part { 0 } else { spins });
+        }
+    }
+
+    /// The waits of a VM's vCPUs that went on between two times.
+    fn each_wait(
+        &mut self,
+        vm: u32,
+        (from_ns, until_ns): (u64, u64),
+        mut take: impl FnMut(Part, &mut Story),
+    ) {
+        let Some(book) = self.vms.get_mut(&vm) else { return };
+        let ended = book.slots.iter_mut().flat_map(|slot| &mut slot.worst);
+        let ended = ended.map(|(part, story)| (*part, story));
+        let of_vm = self.threads.values_mut().filter(|thread| thread.vm == vm);
+        let open = of_vm.filter(|thread| thread.story.is_open());
+        for (part, story) in ended.chain(open.map(|thread| (thread.part, &mut thread.story))) {
+            let overlaps = story.from_ns < until_ns && story.until_ns > from_ns;
+            if overlaps && matches!(part, Part::Vcpu(_)) {
+                take(part, story);
+            }
         }
     }
 
@@ -328,6 +387,9 @@ impl Book {
         for slot in book.slots.iter().filter(|slot| (slot.number + 1) * PART_NS > from_ns) {
             for ((part, by), ns) in &slot.causes {
                 *lately.causes.entry((*part, by.clone())).or_default() += ns;
+            }
+            for (part, spins) in &slot.spins {
+                *lately.spins.entry(*part).or_default() += spins;
             }
             let ended = slot.worst.iter().filter(|(_, story)| story.until_ns >= from_ns);
             lately.worst.extend(ended.cloned());

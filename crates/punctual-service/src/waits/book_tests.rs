@@ -71,6 +71,55 @@ fn a_wait_that_goes_on_is_shown_and_one_that_is_over_once() {
 }
 
 #[test]
+fn what_kvm_counted_is_noted_with_the_waits_of_vcpus_that_went_on_meanwhile() {
+    let mut book = book();
+    book.open(8, 100, Part::Helper("io"));
+    let helper =
+        Segment { thread: 8, wait: 1, processor: 2, from_ns: 0, until_ns: 60, because: Because::Idle };
+    let ended = vec![segment(1, 0, 40, Because::Behind(1)), end(1, 0, 40, false), Out::Segment(helper)];
+    take(&mut book, ended, 0);
+    take(&mut book, vec![segment(2, 50, 60, Because::Behind(1))], 0);
+    let note = |book: &mut Book, vm, (from_ns, until_ns), yields| {
+        book.note(&Counted { vm, from_ns, until_ns, yields });
+    };
+    note(&mut book, 100, (0, 60), 3);
+    note(&mut book, 101, (0, 60), 9);
+    note(&mut book, 100, (60, 70), 20);
+    take(&mut book, vec![segment(2, 60, 80, Because::Behind(1))], 0);
+    note(&mut book, 100, (70, 90), 400);
+    let yields = |book: &Book| {
+        let worst = book.lately(100, 0).worst;
+        let of_part = |part| worst.iter().filter(move |(of, _)| *of == part).map(|(_, story)| story.yields);
+        (of_part(Part::Vcpu(0)).collect::<Vec<_>>(), of_part(Part::Helper("io")).collect::<Vec<_>>())
+    };
+    assert_eq!(yields(&book), (vec![3, 403], vec![0]));
+    take(&mut book, vec![end(2, 50, 80, false), segment(3, 90, 95, Because::Behind(1))], 0);
+    assert_eq!(yields(&book), (vec![3, 403, 0], vec![0]), "another wait begins without");
+}
+
+#[test]
+fn spins_of_a_vcpu_are_noted_with_the_waits_of_its_siblings() {
+    let mut book = book();
+    book.open(8, 100, Part::Vcpu(1));
+    book.open(9, 100, Part::Helper("io"));
+    let sibling =
+        Segment { thread: 8, wait: 1, processor: 3, from_ns: 0, until_ns: 60, because: Because::Idle };
+    take(&mut book, vec![segment(1, 0, 40, Because::Behind(1)), Out::Segment(sibling)], 0);
+    book.add_spins(7, Some(5), (0, 50));
+    book.add_spins(8, Some(0), (0, 50));
+    book.add_spins(9, Some(70), (0, 50));
+    book.add_spins(7, None, (50, 90));
+    book.add_spins(77, Some(700), (0, 90));
+    let lately = book.lately(100, 0);
+    let spins = |part| lately.worst.iter().find(|(of, _)| *of == part).map(|(_, story)| story.spins);
+    assert_eq!((spins(Part::Vcpu(0)), spins(Part::Vcpu(1))), (Some(0), Some(5)));
+    assert_eq!(lately.spins, BTreeMap::from([(Part::Vcpu(0), 5)]));
+    let parts = &book.vm(100).expect("a VM").parts;
+    assert_eq!([0, 1].map(|number| parts[&Part::Vcpu(number)].spins), [Some(5), Some(0)]);
+    assert_eq!(parts[&Part::Helper("io")].spins, None);
+}
+
+#[test]
 fn a_limit_of_the_cgroup_takes_the_waits_that_it_explains() {
     let mut book = book();
     let outs = vec![

@@ -49,9 +49,11 @@ use sums::Taken;
 use who::Names;
 
 pub use book::KEPT_S;
+pub(crate) use book::{Counted, PART_NS, PARTS};
 pub use cause::WaitCause;
 pub use latency::BOUNDS_NS;
 pub use occupants::{Handover, Occupants};
+pub(crate) use source::known_ids;
 pub use view::{CauseView, PartView, SourceView, StepView, VmWaitView, WaitView, WhyView};
 
 /// How often events are read: 512 KiB of records last for 100 ms at 60,000 switches a second of one
@@ -298,6 +300,11 @@ impl Waits {
         matches!(state, 'T' | 't').then_some(Off::Stopped)
     }
 
+    /// Notes what KVM counted with the waits that went on meanwhile, after a sample.
+    pub(crate) fn note(&mut self, counted: &[Counted]) {
+        counted.iter().filter(|counted| counted.yields > 0).for_each(|counted| self.book.note(counted));
+    }
+
     /// Accounts for the time up to now, after the counters of all threads were read.
     pub(crate) fn sample(&mut self, registry: &Registry) {
         self.watch(registry);
@@ -376,10 +383,10 @@ impl Waits {
         let now_ns = now_ns();
         let Some(sums) = self.opened.as_mut().and_then(Opened::sums) else { return };
         let mut taken = sums.take(now_ns);
-        self.read_ns = now_ns;
+        let since_ns = std::mem::replace(&mut self.read_ns, now_ns);
         self.tell_parked(&mut taken);
         let Taken { seen, sums, told } = taken;
-        for one in seen {
+        for one in &seen {
             self.rate.count(one.latency.count());
             self.accountant.adopt(one.thread, one.processor, &one.had_ns);
             self.book.add_latency(one.thread, &one.latency);
@@ -396,6 +403,9 @@ impl Waits {
             if let Some(by) = cause_of(sum.because, vm, who) {
                 self.book.add(sum.thread, by, now_ns, sum.ns);
             }
+        }
+        for one in &seen {
+            self.book.add_spins(one.thread, one.spins, (since_ns, now_ns));
         }
         self.count_taken(counters);
         self.set_thresholds(now_ns);

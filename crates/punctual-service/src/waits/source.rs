@@ -13,12 +13,16 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use punctual_linux::os::switches::{self, SwitchReader};
 use punctual_linux::os::tracepoints::{self, SchedReader, Tracepoints};
 
 use super::account::{Event, Left, Off};
 use super::sums::{self, Sums};
+
+/// Of this machine.
+const PROC: &str = "/proc";
 
 /// What hands over events.
 pub(crate) trait Source: Debug {
@@ -76,6 +80,11 @@ impl Opened {
         if let Reader::Sums(sums) = &mut self.reader { Some(sums) } else { None }
     }
 
+    /// Why it is not counted how often vCPUs spin, where the source is one that could.
+    pub(crate) fn no_spins(&self) -> Option<&str> {
+        if let Reader::Sums(sums) = &self.reader { sums.no_spins() } else { None }
+    }
+
     /// How often records were lost.
     pub(crate) fn lost(&self) -> u64 {
         match &self.reader {
@@ -118,15 +127,15 @@ pub(crate) fn open(best: Kind, processors: &[usize]) -> Opened {
 
 /// Loads the programs that add up.
 fn summed() -> io::Result<Sums> {
-    known_ids()?;
+    known_ids(Path::new(PROC))?;
     let loaded = punctual_waits_bpf::Loaded::load(&sums::settings()).map_err(io::Error::other)?;
     Ok(Sums::new(Box::new(loaded)))
 }
 
 /// An error unless the ids of threads here are those of the kernel.
-fn known_ids() -> io::Result<()> {
+pub(crate) fn known_ids(proc: &Path) -> io::Result<()> {
     // PROC_PID_INIT_INO in Linux `include/linux/proc_ns.h`.
-    let namespace = fs::read_link("/proc/self/ns/pid");
+    let namespace = fs::read_link(proc.join("self/ns/pid"));
     if namespace.is_ok_and(|name| name.as_os_str() == "pid:[4026531836]") {
         return Ok(());
     }
@@ -157,7 +166,7 @@ struct Traced {
 
 impl Traced {
     fn open(processors: &[usize]) -> io::Result<Traced> {
-        known_ids()?;
+        known_ids(Path::new(PROC))?;
         let tracepoints = Tracepoints::find()?;
         let open = |&processor: &usize| Ok((processor as u32, SchedReader::open(&tracepoints, processor)?));
         let readers = processors.iter().map(open).collect::<io::Result<_>>()?;

@@ -68,6 +68,9 @@ pub(crate) struct Seen {
     pub(crate) had_ns: Vec<u64>,
     /// From wake-ups until it ran, since the last look, without those that were told.
     pub(crate) latency: Latency,
+    /// How often it left a guest because it spun there, since the last look; `None` where that is not
+    /// counted.
+    pub(crate) spins: Option<u64>,
 }
 
 /// A time that is not told as a wait.
@@ -221,6 +224,11 @@ impl Sums {
         self.tally.lost() + self.failed
     }
 
+    /// Why it is not counted how often vCPUs spin.
+    pub(crate) fn no_spins(&self) -> Option<&str> {
+        self.tally.no_spins()
+    }
+
     /// Watches a thread from now on.
     pub(crate) fn watch(&mut self, thread: u32) {
         if self.known.contains_key(&thread) {
@@ -295,6 +303,7 @@ impl Sums {
             processor: thread.processor,
             had_ns: known.had(&thread, now_ns),
             latency: known.latency(&thread),
+            spins: thread.spins.map(|spins| spins.saturating_sub(known.last.spins.unwrap_or(0))),
         });
         for (index, how) in bpf::Off::ALL.into_iter().enumerate() {
             let ns = thread.off_ns[index].saturating_sub(known.last.off_ns[index]);

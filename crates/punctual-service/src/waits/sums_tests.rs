@@ -93,6 +93,7 @@ fn thread(words: &[u64]) -> Thread {
         latency_max_ns: words[20],
         ran_ns: words[21..29].to_vec(),
         steps: steps(&words[29..]),
+        spins: None,
     }
 }
 
@@ -209,6 +210,10 @@ impl Tally for Replay {
         Ok(std::mem::take(&mut self.sums))
     }
 
+    fn no_spins(&self) -> Option<&str> {
+        None
+    }
+
     fn lost(&self) -> u64 {
         0
     }
@@ -255,6 +260,10 @@ impl Tally for Shared {
 
     fn sums(&mut self) -> io::Result<Vec<KernelSum>> {
         self.with(Replay::sums)
+    }
+
+    fn no_spins(&self) -> Option<&str> {
+        None
     }
 
     fn lost(&self) -> u64 {

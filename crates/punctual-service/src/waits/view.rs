@@ -6,6 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use punctual_model::service::WaitSource;
 use serde::{Deserialize, Serialize};
 
+use crate::hints::{Hints, HintsView};
+
 use super::book::{By, KEPT_S, Part, Story, Totals};
 use super::cause::WaitCause;
 use super::latency::{BOUNDS_NS, Latency};
@@ -55,6 +57,12 @@ pub struct PartView {
     /// How many latencies are above the bound before and at most 10 us, 50 us, 100 us, 500 us, 1 ms, 5 ms, 20
     /// ms; and how many are greater.
     pub latency_counts: Vec<u64>,
+    /// How often it left the guest because it spun there; absent where that is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spins: Option<u64>,
+    /// Of that, in the time that was asked for, to five minutes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spins_lately: u64,
 }
 
 /// A step of a wait.
@@ -84,6 +92,12 @@ pub struct WaitView {
     pub was_woken: bool,
     /// Does it go on?
     pub is_open: bool,
+    /// How often the VM's kernel meanwhile asked KVM that another vCPU runs, which it waits for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub yields: u64,
+    /// How often other vCPUs of the VM meanwhile left the guest because they spun there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spins: u64,
     pub steps: Vec<StepView>,
 }
 
@@ -109,6 +123,13 @@ pub struct WhyView {
     pub parts: Vec<PartView>,
     /// The longest first.
     pub worst: Vec<WaitView>,
+    /// What KVM counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<HintsView>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Part {
@@ -133,8 +154,9 @@ impl Waits {
             let source = if self.wanted == WaitSource::Off { "off" } else { "none" };
             return SourceView { source: source.into(), ..SourceView::default() };
         };
-        let lost = opened.lost();
-        SourceView { source: opened.kind.name().into(), reason: opened.reason.clone(), lost }
+        let (lost, source) = (opened.lost(), opened.kind.name().into());
+        let no_spins = opened.no_spins().map(|why| format!("how often vCPUs spin is not counted: {why}"));
+        SourceView { source, reason: opened.reason.clone().or(no_spins), lost }
     }
 
     /// The vCPUs and helpers of a VM.
@@ -166,14 +188,17 @@ impl Waits {
     }
 
     /// What a VM waited for in the last `last_s` seconds, of which [`KEPT_S`] are known at most.
-    pub(crate) fn why(&self, vm: u32, name: &str, last_s: u64) -> WhyView {
+    pub(crate) fn why(&self, vm: u32, name: &str, last_s: u64, hints: &Hints) -> WhyView {
         let last_s = last_s.min(KEPT_S);
         let clock = Clock::now();
-        let lately = self.book.lately(vm, clock.now_ns.saturating_sub(last_s.saturating_mul(1_000_000_000)));
+        let from_ns = clock.now_ns.saturating_sub(last_s.saturating_mul(1_000_000_000));
+        let lately = self.book.lately(vm, from_ns);
         let mut parts = self.parts(vm);
         for part in &mut parts {
             let is_it = |of: Part| of.role() == part.role && of.vcpu() == part.vcpu;
             part.lately = causes(&lately.causes, is_it);
+            let spins = lately.spins.iter().filter(|(of, _)| is_it(**of));
+            part.spins_lately = spins.map(|(_, spins)| spins).sum();
         }
         WhyView {
             name: name.to_owned(),
@@ -183,6 +208,7 @@ impl Waits {
             causes: causes(&lately.causes, |_| true),
             parts,
             worst: lately.worst.iter().map(|(part, story)| clock.wait(*part, story)).collect(),
+            hints: hints.view(vm, from_ns),
         }
     }
 }
@@ -207,6 +233,8 @@ impl Clock {
             time_ns: story.length_ns(),
             was_woken: story.was_woken,
             is_open: story.is_open,
+            yields: story.yields,
+            spins: story.spins,
             steps: steps(story),
         }
     }
@@ -243,6 +271,8 @@ fn part_view(part: Part, totals: &Totals) -> PartView {
         latency_p99_ns: latency.quantile_ns(990),
         latency_max_ns: latency.max_ns,
         latency_counts: latency.counts.to_vec(),
+        spins: totals.spins,
+        spins_lately: 0,
     }
 }
 

@@ -19,6 +19,7 @@ mod exec;
 pub mod exit;
 mod export;
 mod guardian;
+mod hints;
 mod host_stack;
 mod import;
 mod input;

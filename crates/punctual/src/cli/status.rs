@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::error::Error;
 use super::output::{Ui, wrapped};
 use super::why::known_from;
-use super::{exit, interrupt};
+use super::{exit, hints, interrupt};
 
 /// Show the VMs and units that the service sees: class, threads, processors, run and wait times, budgets,
 /// warnings.
@@ -383,6 +383,9 @@ fn one(actor: &ActorView) -> String {
     out += &table(heads, &actor.threads.iter().map(thread_cells).collect::<Vec<_>>());
     out += &budgets(actor);
     out += &helpers(actor);
+    let hints =
+        actor.hints.as_ref().map(|hints| hints::shown(hints, &[], "1 h")).filter(|text| !text.is_empty());
+    out += &hints.map_or_else(String::new, |text| format!("\n{text}"));
     let not_held = actor.not_held.iter().map(|reason| format!("it is not held: {reason}"));
     out + &warnings(not_held.chain(actor.warnings.iter().map(|Warning { text, .. }| text.clone())))
 }
@@ -544,6 +547,7 @@ mod tests {
             not_held: None,
             waits: Vec::new(),
             lately: Vec::new(),
+            hints: None,
             budgets: Vec::new(),
             helpers: Vec::new(),
             warnings: vec![Warning { kind: "budget".into(), text: "vCPU 1 runs 50 %".into() }],

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::error::Error;
 use super::exit;
+use super::hints::{self, times};
 use super::input::some_time;
 use super::output::{Ui, wrapped};
 
@@ -104,7 +105,7 @@ fn with_nearest(client: &mut Client, given: &str, error: ClientError) -> Error {
 }
 
 fn shown(why: &WhyView, now_us: u64) -> String {
-    let WhyView { name, process, source, causes, parts, worst, .. } = why;
+    let WhyView { name, process, source, causes, parts, worst, hints, .. } = why;
     let sum: u64 = causes.iter().map(|one| one.time_ns).sum();
     let time = fmt_ns(sum);
     let back = fmt_last(why.last_s);
@@ -119,6 +120,9 @@ fn shown(why: &WhyView, now_us: u64) -> String {
     }
     for part in parts.iter().filter(|part| part.wakeups > 0 || !part.causes.is_empty()) {
         out += &part_line(part);
+    }
+    if let Some(hints) = hints {
+        out += &hints::shown(hints, parts, &back);
     }
     if !worst.is_empty() {
         out += "\nthe longest waits:\n";
@@ -186,6 +190,16 @@ fn wait_lines(wait: &WaitView, now_us: u64) -> String {
         let more = fmt_count((wait.steps.len() - STEPS_MAX) as u64);
         out += &format!("    and {more} more steps: --json has all\n");
     }
+    if wait.spins > 0 {
+        let spun = times(wait.spins);
+        let text = format!("meanwhile other vCPUs of the VM spun and left the guest {spun}");
+        out += &wrapped("    ", "      ", &text);
+    }
+    if wait.yields > 0 {
+        let asked = times(wait.yields);
+        let text = format!("meanwhile its kernel asked KVM {asked} to run a vCPU that waits");
+        out += &wrapped("    ", "      ", &text);
+    }
     out
 }
 
@@ -224,6 +238,7 @@ fn trace(why: &WhyView) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use punctual_service::hints::HintsView;
     use punctual_service::waits::WaitCause;
 
     use super::*;
@@ -265,11 +280,14 @@ mod tests {
                 time_ns: 4_000_000,
                 was_woken: true,
                 is_open: false,
+                yields: 12,
+                spins: 1,
                 steps: vec![
                     step(Some(0), WaitCause::PreemptedByUnit, other),
                     step(None, WaitCause::OtherThread, Some("make")),
                 ],
             }],
+            hints: Some(HintsView { reason: Some("KVM is not loaded".into()), ..HintsView::default() }),
         }
     }
 
@@ -282,11 +300,14 @@ mod tests {
             "     2.00 ms   25.0 %  the limit of its cgroup",
             "vCPU 0: waited 6.00 ms; 9 wake-ups, 50 % within 10.0 us, 99 % within 50.0 us, the longest \
              40.0 us",
+            "what KVM counts is not known: KVM is not loaded",
             "",
             "the longest waits:",
             "  vCPU 0: 4.00 ms, after a wake-up, 2.00 s ago",
             "       2.00 ms  another VM: VM noisy\\u{1b} vCPU 1 (processor 3)",
             "       2.00 ms  another process: make",
+            "    meanwhile other vCPUs of the VM spun and left the guest 1 time",
+            "    meanwhile its kernel asked KVM 12 times to run a vCPU that waits",
         ];
         let shown = shown(&why(), 3_000_000);
         assert_eq!(printable_lines(&shown).lines().collect::<Vec<_>>(), lines);
