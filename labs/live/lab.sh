@@ -28,6 +28,11 @@
 #   smp [ROUNDS [MS [POLICY...]]]  the work of a translated Linux guest whose two vCPUs share processor 1 and
 #             wait for each other, ten loads of 1,000 ms: under plain Linux, and with one budget for the VM
 #             under each policy, in turn, 3 rounds; then what the simulator predicts. Fails if a load hangs
+#   hints [MS]  what KVM counts of a guest of two vCPUs on one processor, on one each, and of three on one,
+#             in the machine of the lab `kernel`: each load of 3,000 ms, counters of debugfs beside those of
+#             `punctual why`. Fails if they differ. APPEND=setcpuid=pausefilter,pfthreshold makes KVM
+#             intercept PAUSE, which the emulated processor can, although it lacks the filter: each PAUSE of
+#             the guest is an exit then
 #   offline [TIMES]  the processor of two units goes offline and comes back while a run is attached, in the
 #             machine of the lab `kernel`, 10 times; fails if a unit is real-time elsewhere for longer than
 #             200 ms, or something is left behind
@@ -180,6 +185,25 @@ waits_bpf() {
         "$(realpath "$tests")" "$debug/examples/waits-cost" "$vm" "${1:-10}"
 }
 
+hints() {
+    local ms=${1:-3000} lab=$PWD/target/lab kernel=$PWD/target/lab/bookworm-cloud folder=$PWD/target/lab/hints
+    need cc cpio qemu-system-x86_64 python3
+    build_punctual
+    # shellcheck source=labs/debian.sh
+    . labs/debian.sh
+    if [ ! -d "$kernel" ]; then
+        echo "hints: fetching Debian's kernel ..." >&2
+        fetch_kernel bookworm "$kernel" cloud || skip "Debian's kernel cannot be fetched here"
+    fi
+    mkdir -p "$scratch/root/dev" "$folder"
+    cc -O2 -static -pthread -Wall -Wextra -o "$scratch/root/init" labs/live/smp-guest.c
+    pack "$scratch/root" >"$folder/initrd"
+    # shellcheck disable=SC2016  # The machine expands it.
+    TIMEOUT_S=1200 labs/lab kernel run bash -c 'mount -t debugfs none /sys/kernel/debug && exec "$@"' hints \
+        python3 labs/live/hints.py "$punctual" "$(find "$kernel" -name 'vmlinuz*' -type f -print -quit)" \
+        "$folder/initrd" "$ms"
+}
+
 smp() {
     local rounds=${1:-3} ms=${2:-1000} lab=$PWD/target/lab kernel=$PWD/target/lab/bookworm-cloud
     shift $(($# < 2 ? $# : 2))
@@ -213,7 +237,7 @@ interrupts() {
 
 case ${1:-} in
     enforcement | isolation | standstill | interrupts) "$@" ;;
-    partition | smp | offline) "$@" ;;
+    partition | smp | offline | hints) "$@" ;;
     sched-ext) shift && sched_ext "$@" ;;
     sched-ext-cost) shift && sched_ext_cost "$@" ;;
     waits-bpf) shift && waits_bpf "$@" ;;

@@ -1,8 +1,9 @@
 /* The first process of a guest with two vCPUs: loads whose threads wait for each other, one thread a vCPU.
  *
  * It reads lines "LOAD MS THREADS" from the console and answers "done LOAD OPERATIONS OPERATIONS", those of
- * each thread.
+ * each thread. Guests of up to four vCPUs may have more threads, but not of pipe and interrupt.
  */
+#define THREADS_MAX 4
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/membarrier.h>
@@ -21,14 +22,14 @@
 #include <unistd.h>
 
 static volatile int stop, threads;
-static unsigned long operations[2];
+static unsigned long operations[THREADS_MAX];
 static int pipes[2][2];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int spinlock, arrived, phase;
 
 static void compute(long self)
 {
-	static volatile unsigned long results[2][64];
+	static volatile unsigned long results[THREADS_MAX][64];
 	unsigned long x = results[self][0];
 	int k;
 
@@ -125,6 +126,16 @@ static void spin_lock(long self)
 	__atomic_store_n(&spinlock, 0, __ATOMIC_RELEASE);
 }
 
+/* The same as programs spin that tell the processor. */
+static void paused_spin_lock(long self)
+{
+	(void)self;
+	while (__atomic_exchange_n(&spinlock, 1, __ATOMIC_ACQUIRE) && !stop)
+		__builtin_ia32_pause();
+	hold(100);
+	__atomic_store_n(&spinlock, 0, __ATOMIC_RELEASE);
+}
+
 static void futex_mutex(long self)
 {
 	(void)self;
@@ -153,6 +164,7 @@ static const struct load {
 	{ "computing", compute }, { "pipe", pipe_ping_pong }, { "tlb", tlb_shootdown },
 	{ "membarrier", membarrier }, { "exec", exec_self }, { "directory", directory },
 	{ "spin-barrier", spin_barrier }, { "spinlock", spin_lock }, { "mutex", futex_mutex },
+	{ "paused-spinlock", paused_spin_lock },
 	{ "interrupt", interrupt }, { "hold-spinlock", hold_spin_lock }, { "hold-mutex", hold_mutex },
 };
 
@@ -171,12 +183,12 @@ static void *work(void *number)
 
 static void run(const struct load *load, long ms)
 {
-	pthread_t ids[2];
+	pthread_t ids[THREADS_MAX];
 	long k;
 
 	chosen = load;
 	stop = spinlock = arrived = 0;
-	operations[0] = operations[1] = 0;
+	memset(operations, 0, sizeof(operations));
 	if (pipe(pipes[0]) || pipe(pipes[1]))
 		exit(1);
 	for (k = 0; k < threads; k++) {
@@ -196,7 +208,10 @@ static void run(const struct load *load, long ms)
 		pthread_join(ids[k], NULL);
 	for (k = 0; k < 4; k++)
 		close(pipes[k / 2][k % 2]);
-	printf("done %s %lu %lu\n", load->name, operations[0], operations[1]);
+	printf("done %s", load->name);
+	for (k = 0; k < threads || k < 2; k++)
+		printf(" %lu", operations[k]);
+	printf("\n");
 	fflush(stdout);
 }
 
@@ -214,7 +229,7 @@ int main(int argc, char **argv)
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	printf("ready\n");
 	fflush(stdout);
-	while (scanf("%31s %ld %d", name, &ms, &threads) == 3)
+	while (scanf("%31s %ld %d", name, &ms, &threads) == 3 && threads <= THREADS_MAX)
 		for (k = 0; k < sizeof(loads) / sizeof(*loads); k++)
 			if (!strcmp(loads[k].name, name))
 				run(&loads[k], ms);
