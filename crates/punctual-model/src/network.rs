@@ -8,11 +8,12 @@
 //! arise.
 
 use core::ops::Range;
+use std::collections::BTreeMap;
 
 pub use punctual_jobs::flow::Goose;
 use punctual_jobs::stream::Control;
 use punctual_net::InterfaceParams;
-use punctual_net::discipline::DisciplineInfo;
+use punctual_net::discipline::{DisciplineInfo, Preemption};
 use punctual_net::event_channel::Scan;
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
@@ -203,10 +204,25 @@ pub struct Interface {
     pub domain: DomainIx,
     /// Its parameters under the discipline. The priority is the domain's where the file gives none.
     pub params: InterfaceParams,
+    /// Priorities by the priority code point (PCP) of a frame's VLAN tag (IEEE 802.1Q), where they differ from
+    /// that of `params`. The frames of each are a *class*: an interface of its own under the discipline.
+    pub classes: BTreeMap<u8, u32>,
     /// Live: its VLANs.
     pub vlans: Vlans,
     /// Live: the group addresses whose frames it sends or receives.
     pub groups: Vec<Groups>,
+}
+
+impl Interface {
+    /// The priority of frames with this PCP.
+    pub fn priority_of(&self, pcp: Option<u8>) -> Option<u32> {
+        pcp.and_then(|pcp| self.classes.get(&pcp).copied()).or(self.params.priority)
+    }
+
+    /// The priorities of its frames, its own one first.
+    pub fn priorities(&self) -> impl Iterator<Item = Option<u32>> {
+        [self.params.priority].into_iter().chain(self.classes.values().copied().map(Some))
+    }
 }
 
 /// Group addresses (multicast), both ends included.
@@ -342,6 +358,8 @@ pub struct Flow {
     pub count: Option<u64>,
     /// From creation to reception, of requests to the answer's reception.
     pub deadline: Option<Duration>,
+    /// The PCP of the VLAN tag of its packets in both directions; `None`: they have no tag.
+    pub pcp: Option<u8>,
     /// What is sent.
     pub traffic: Traffic,
 }
@@ -467,6 +485,8 @@ pub struct Chain {
     pub steps: Vec<TaskIx>,
     /// Length of a packet between two steps.
     pub bytes: u32,
+    /// The PCP of the packets' VLAN tag; `None`: they have no tag.
+    pub pcp: Option<u8>,
     /// From the release of the first step to the end of the last.
     pub deadline: Duration,
 }
@@ -480,6 +500,11 @@ impl Network {
     pub fn has_vlans(&self) -> bool {
         let interfaces = self.interfaces.iter().map(|one| &one.vlans);
         interfaces.chain(self.outside.iter().map(|one| &one.vlans)).any(Vlans::are_given)
+    }
+
+    /// Does its discipline treat packets by priority? Otherwise frames have no classes either.
+    pub fn has_priorities(&self) -> bool {
+        self.discipline.info.preemption != Preemption::None
     }
 
     /// The interface of `domain`.

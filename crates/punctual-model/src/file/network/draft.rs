@@ -1,5 +1,7 @@
 //! Networks, flows and chains as their tables give them, before their names are looked up.
 
+use std::collections::BTreeMap;
+
 use punctual_net::InterfaceParams;
 use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
@@ -43,6 +45,7 @@ pub(crate) struct DisciplineDraft {
 pub(crate) struct InterfaceDraft {
     pub(crate) domain: Name,
     pub(crate) params: InterfaceParams,
+    pub(crate) classes: BTreeMap<u8, u32>,
     pub(crate) vlans: Vlans,
     pub(crate) groups: Vec<Groups>,
     pub(crate) places: Places,
@@ -65,6 +68,7 @@ pub(crate) struct FlowDraft {
     pub(crate) start: Duration,
     pub(crate) count: Option<u64>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) pcp: Option<u8>,
     pub(crate) traffic: Traffic,
     /// Where a storm's interval stands.
     pub(crate) interval_place: Place,
@@ -76,5 +80,6 @@ pub(crate) struct ChainDraft {
     pub(crate) network: Option<Name>,
     pub(crate) steps: Vec<Name>,
     pub(crate) bytes: u32,
+    pub(crate) pcp: Option<u8>,
     pub(crate) deadline: Duration,
 }

@@ -42,6 +42,7 @@ pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraf
     let server = name_under(section, "server", errors);
     let (start, count) = (section.duration_or_default("start", errors), section.count("count", errors));
     let deadline = section.duration("deadline", errors);
+    let pcp = section.count("pcp", errors).map(|n| n as u8);
     let copies = Copies::read(section, &["start"], errors);
     let kind = kind?;
     for (key, kinds) in KEYS_OF_KINDS {
@@ -64,6 +65,7 @@ pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraf
         start,
         count,
         deadline,
+        pcp,
         traffic,
         interval_place: section.place_of("interval"),
         server,
@@ -158,6 +160,7 @@ fn control(section: Section<'_>, timeout: Option<Duration>, errors: &mut Errors)
 pub(super) fn chain(section: Section<'_>, errors: &mut Errors) -> Option<ChainDraft> {
     let network = name_under(section, "network", errors);
     let bytes = section.count_or_default("bytes", errors) as u32;
+    let pcp = section.count("pcp", errors).map(|n| n as u8);
     let deadline = section.duration("deadline", errors);
     let entry = section.get("steps")?;
     let expected = "expected a list of tasks, for example [\"sensor.read\", \"control.compute\"]";
@@ -168,5 +171,5 @@ pub(super) fn chain(section: Section<'_>, errors: &mut Errors) -> Option<ChainDr
         return None;
     }
     let steps = steps.into_iter().map(|(text, place)| Name { text: text.to_string(), place }).collect();
-    Some(ChainDraft { name: own_name(section), network, steps, bytes, deadline: deadline? })
+    Some(ChainDraft { name: own_name(section), network, steps, bytes, pcp, deadline: deadline? })
 }

@@ -267,6 +267,14 @@ static INTERFACE: TableInfo = TableInfo {
             Some("credit_bytes"),
             "Credit that an idle guest saves up at most.",
         ),
+        key(
+            "pcp",
+            Kind::Table(&PCP),
+            None,
+            "Priorities of the guest's frames by the priority code point (PCP) of their VLAN tag, for example \
+             `{ 4 = 1, 6 = 2 }`; others have `priority`. So do frames from outside to the guest, in \
+             simulations.",
+        ),
         VLAN,
         TRUNK,
         key(
@@ -281,6 +289,40 @@ static INTERFACE: TableInfo = TableInfo {
     shared: &[],
     options: OptionTables::None,
 };
+
+/// The priority of the frames with a PCP.
+const fn class(pcp: &'static str, help: &'static str) -> KeyInfo {
+    key(pcp, Kind::Count { min: 0, max: u32::MAX as u64 }, Some("`priority`"), help)
+}
+
+/// Priorities by PCP, which is the name of a key (IEEE 802.1Q, table I-2 has the usual traffic types).
+pub(crate) static PCP: TableInfo = TableInfo {
+    title: "priorities by PCP",
+    keys: &[
+        class(
+            "0",
+            "Priority of frames whose tag has PCP 0: best effort. Frames without a tag have `priority`.",
+        ),
+        class("1", "PCP 1: background."),
+        class("2", "PCP 2: excellent effort."),
+        class("3", "PCP 3: critical applications."),
+        class("4", "PCP 4: video; GOOSE and sampled values (IEC 61850-8-1, IEC 61850-9-2)."),
+        class("5", "PCP 5: voice."),
+        class("6", "PCP 6: internetwork control."),
+        class("7", "PCP 7: network control."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// The PCP of what a flow or chain sends.
+const TAG: KeyInfo = key(
+    "pcp",
+    Kind::Count { min: 0, max: 7 },
+    Some("no tag"),
+    "Priority code point of the packets' VLAN tag, in both directions. They have the priority that the \
+     `pcp` of the guest's interface gives it: of the sender, of the receiver if they come from outside.",
+);
 
 /// The least MTU of virtio-net (virtio 1.2, section 5.1.4.1), and what fits into the longest frame.
 const MTU_MIN: u64 = 68;
@@ -380,6 +422,7 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "From when a packet is created until it is received; of a `ping` or `request`, until the answer \
              is.",
         ),
+        TAG,
         key(
             "slack_mean",
             ANY_TIME,
@@ -461,6 +504,7 @@ pub(crate) static CHAIN: TableInfo = TableInfo {
              released when the job before it is done and its packet has arrived.",
         ),
         key("bytes", LENGTH, Some("98"), "Length of a packet between two steps."),
+        TAG,
         required("deadline", SOME_TIME, "From the release of the first step to the end of the last."),
     ],
     shared: &[],

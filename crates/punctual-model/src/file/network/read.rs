@@ -199,6 +199,7 @@ fn interface(section: Section<'_>, errors: &mut Errors) -> InterfaceDraft {
             }
         }
     }
+    let classes = switch::classes(section, errors);
     let (vlans, groups) = (switch::vlans(section, errors), switch::groups(section, errors));
-    InterfaceDraft { domain: own_name(section), params, vlans, groups, places }
+    InterfaceDraft { domain: own_name(section), params, classes, vlans, groups, places }
 }

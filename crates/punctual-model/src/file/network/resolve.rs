@@ -122,9 +122,9 @@ fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> Net
             );
             continue;
         }
-        let InterfaceDraft { domain: name, params, vlans, groups, places: given } = interface;
+        let InterfaceDraft { domain: name, params, classes, vlans, groups, places: given } = interface;
         places.interfaces.push((domain, name.place, given));
-        interfaces.push(Interface { domain, params, vlans, groups });
+        interfaces.push(Interface { domain, params, classes, vlans, groups });
     }
     host.networks.push(Network {
         name: draft.name.text,
@@ -235,8 +235,8 @@ fn flow(draft: FlowDraft, host: &Host, errors: &mut Errors) -> Option<Flow> {
     }
     let ends = [(from, &draft.from), (to, &draft.to)];
     switch::check_way(&host.networks[network.0], ends, traffic.bytes_max(), errors);
-    let FlowDraft { name, start, count, deadline, .. } = draft;
-    Some(Flow { name: name.text, network, from, to, start, count, deadline, traffic })
+    let FlowDraft { name, start, count, deadline, pcp, .. } = draft;
+    Some(Flow { name: name.text, network, from, to, start, count, deadline, pcp, traffic })
 }
 
 /// Finds the task `DOMAIN.TASK`.
@@ -305,6 +305,7 @@ fn chain(draft: ChainDraft, host: &Host, errors: &mut Errors) -> Option<Chain> {
         network,
         steps,
         bytes: draft.bytes,
+        pcp: draft.pcp,
         deadline: draft.deadline,
     })
 }
@@ -323,8 +324,13 @@ fn first_step(host: &Host, named: &Name, errors: &mut Errors) -> Option<(TaskIx,
 fn attach(network: NetworkIx, domain: DomainIx, host: &mut Host) {
     let network = &mut host.networks[network.0];
     if network.interface_of(domain).is_none() {
-        let (params, vlans) = (InterfaceParams::default(), Vlans::default());
-        network.interfaces.push(Interface { domain, params, vlans, groups: Vec::new() });
+        network.interfaces.push(Interface {
+            domain,
+            params: InterfaceParams::default(),
+            classes: BTreeMap::new(),
+            vlans: Vlans::default(),
+            groups: Vec::new(),
+        });
     }
 }
 

@@ -1,13 +1,16 @@
 //! What the tables of networks say about the live switch: planes, VLANs, MTU.
 
+use std::collections::BTreeMap;
+
 use punctual_sched::registry::{self, Options, PolicyInfo};
 use punctual_sched::{Instant, ParamError, UnitParams};
 
 use super::draft::{InterfaceDraft, PlaneDraft};
-use super::keys::{GROUPS_MAX, PLANES_MAX, VLAN_MAX, VLANS_MAX};
+use super::keys::{GROUPS_MAX, PCP, PLANES_MAX, VLAN_MAX, VLANS_MAX};
 use super::names::{Name, own_name};
 use crate::file::entry::shorten;
 use crate::file::error::Errors;
+use crate::file::key::KeyInfo;
 use crate::file::section::Section;
 use crate::file::source::Place;
 use crate::network::{DEFAULT_VLAN, Endpoint, Groups, Network, OutsideHost, Plane, PlaneBudget, Vlans};
@@ -122,6 +125,19 @@ pub(super) fn vlans(section: Section<'_>, errors: &mut Errors) -> Vlans {
         tagged.push(number);
     }
     Vlans { untagged, tagged }
+}
+
+/// The priorities of an interface's frames by the PCP of their VLAN tag.
+pub(super) fn classes(section: Section<'_>, errors: &mut Errors) -> BTreeMap<u8, u32> {
+    let Some(pcp) = section.table("pcp", errors) else { return BTreeMap::new() };
+    if section.get("credit_bytes").is_some() {
+        let message = "an interface with `pcp` has no rate limit";
+        let expected = "expected `pcp` or `credit_bytes`: frames that wait for credit would hold up the \
+                        urgent ones behind them in the guest's ring";
+        errors.add(section.place_of("credit_bytes"), message, expected);
+    }
+    let mut class = |(number, key): (u8, &KeyInfo)| Some((number, pcp.count(key.name, errors)? as u32));
+    (0..).zip(PCP.keys).filter_map(&mut class).collect()
 }
 
 /// The group addresses of an interface.

@@ -5,6 +5,7 @@ use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
 use toml_edit::Table;
 
+use super::keys::PCP;
 use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
 use crate::file::writer::{Keys, inline, named, number, numbers, options, table, texts, time};
 use crate::host::{Host, Parent};
@@ -151,6 +152,10 @@ fn interface(interface: &Interface) -> Keys {
             ("burst_bytes", number(rate.burst_bytes)),
         ]);
     }
+    if !interface.classes.is_empty() {
+        let class = |(pcp, priority): (&u8, &u32)| (PCP.keys[usize::from(*pcp)].name, number(*priority));
+        keys.push(("pcp", inline(interface.classes.iter().map(class).collect())));
+    }
     keys.extend(vlans(&interface.vlans));
     if !interface.groups.is_empty() {
         keys.push(("groups", texts(interface.groups.iter().map(Groups::to_string))));
@@ -168,6 +173,7 @@ pub(crate) fn flow(host: &Host, flow: &Flow) -> Table {
     ];
     keys.extend(flow.count.map(|count| ("count", number(count))));
     keys.extend(flow.deadline.map(|deadline| ("deadline", time(deadline))));
+    keys.extend(flow.pcp.map(|pcp| ("pcp", number(pcp))));
     keys.extend(traffic(host, &flow.traffic));
     table(keys)
 }
@@ -223,12 +229,14 @@ fn control(control: Control) -> Keys {
 }
 
 pub(crate) fn chain(host: &Host, chain: &Chain) -> Table {
-    table(vec![
+    let mut keys = vec![
         ("network", host.networks[chain.network.0].name.as_str().into()),
         ("steps", texts(chain.steps.iter().map(|step| task_name(host, *step)))),
         ("bytes", number(chain.bytes)),
-        ("deadline", time(chain.deadline)),
-    ])
+    ];
+    keys.extend(chain.pcp.map(|pcp| ("pcp", number(pcp))));
+    keys.push(("deadline", time(chain.deadline)));
+    table(keys)
 }
 
 /// `DOMAIN.TASK`.
