@@ -43,7 +43,8 @@ pub enum InterfaceKind {
 pub struct InterfaceParams {
     /// Guest or device.
     pub kind: InterfaceKind,
-    /// A smaller number is more urgent; without one the interface is less urgent than all that have one.
+    /// A smaller number is more urgent; without one the interface is less urgent than all that have one. What
+    /// comes from a device without one is as urgent as the guest to which it goes.
     pub priority: Option<u32>,
     /// Packets in a batch, instead of the discipline's `batch`.
     pub batch: Option<u32>,

@@ -15,6 +15,8 @@ use crate::token_bucket::TokenBucket;
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
     pub(crate) kind: InterfaceKind,
+    /// A device with a priority: its packets have that one, not their destination's.
+    is_device_class: bool,
     pub(crate) batch: Option<u32>,
     /// Position among the priorities, for disciplines that know any.
     pub(crate) level: usize,
@@ -36,6 +38,7 @@ impl Interface {
     fn new(now: Instant, params: &InterfaceParams) -> Interface {
         Interface {
             kind: params.kind,
+            is_device_class: params.kind == InterfaceKind::Device && params.priority.is_some(),
             batch: params.batch,
             level: 0,
             ring_slots: params.ring_slots.unwrap_or(RING_SLOTS_DEFAULT),
@@ -175,13 +178,13 @@ impl Path {
         self.pool.get(index)
     }
 
-    /// The interface that decides a packet's priority and batch: the guest it comes from, or the one it goes
-    /// to when it comes from a device.
+    /// The interface that decides a packet's priority and batch: the guest or the device with a priority that
+    /// it comes from, or the guest to which it goes when it comes from another device.
     #[inline]
     pub(crate) fn owner(&self, index: u32) -> &Interface {
         let packet = self.packet(index);
         let source = self.interface(packet.source);
-        if source.kind == InterfaceKind::Guest {
+        if source.kind == InterfaceKind::Guest || source.is_device_class {
             return source;
         }
         let destination = self.interface(packet.destination);

@@ -110,11 +110,8 @@ impl Observer<'_> {
 
     fn owner(&self, packet: &Packet) -> &InterfaceParams {
         let (source, destination) = (self.params(packet.source), self.params(packet.destination));
-        if source.kind == InterfaceKind::Device && destination.kind == InterfaceKind::Guest {
-            destination
-        } else {
-            source
-        }
+        let has_own = source.kind == InterfaceKind::Guest || source.priority.is_some();
+        if !has_own && destination.kind == InterfaceKind::Guest { destination } else { source }
     }
 
     fn urgency(&self, packet: &Packet) -> u64 {

@@ -277,6 +277,77 @@ fn a_guest_without_budget_does_not_receive() {
     assert!(longest(sensor, Segment::GuestReceive) > 100 * MS);
 }
 
+/// Guest 1 sends a burst and, once all of it is in the ring, one frame with a tag; the driver domain is busy with
+/// a packet of another guest meanwhile.
+fn urgent_behind_a_burst(discipline: &str, interface: &str, more: &str) -> Results {
+    let text = quiet(
+        3,
+        &format!(
+            "[network.lan.interface.g1]\npriority = 9\n{interface}\n\
+             [flow.bulk]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1s'\nbytes = 1000\n\
+             burst = 20\n\
+             [flow.trip]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1s'\nbytes = 1000\n\
+             start = '21us'\npcp = 4\n{more}"
+        ),
+    );
+    run(&text.replace("driver = 'dom0'", &format!("driver = 'dom0'\ndiscipline = '{discipline}'")))
+}
+
+#[test]
+fn frames_of_an_urgent_class_go_before_those_of_their_port_that_wait() {
+    let trip = |discipline, interface| {
+        flow(&urgent_behind_a_burst(discipline, interface, ""), "trip").latency.max().as_ns()
+    };
+    for discipline in ["rtca", "preemptive"] {
+        let (urgent, fifo) = (trip(discipline, "pcp = { 4 = 1 }"), trip(discipline, ""));
+        // It waits for the packet in progress, and behind a round of each stage under RTCA.
+        assert!(urgent <= 3 * LOCAL && fifo > 10 * LOCAL, "{discipline}: {urgent} and {fifo} ns");
+        // Tags without a map of the port change nothing, nor does a map of other PCPs.
+        assert_eq!(trip(discipline, "pcp = { 6 = 1 }"), fifo, "{discipline}");
+    }
+    assert_eq!(trip("netback", "pcp = { 4 = 1 }"), trip("netback", ""), "there are no priorities");
+}
+
+#[test]
+fn frames_from_outside_have_the_priority_of_their_class_at_their_receiver() {
+    let trip = |interface: &str| {
+        let more = format!(
+            "[network.lan.interface.g1]\npriority = 9\n{interface}\n\
+             [flow.flood]\nkind = 'periodic'\nfrom = 'client'\nto = 'g1'\nperiod = '1s'\nburst = 200\n\
+             [flow.trip]\nkind = 'periodic'\nfrom = 'client'\nto = 'g1'\nperiod = '1s'\npcp = 4\n\
+             [flow.other]\nkind = 'storm'\nfrom = 'g2'\nto = 'g3'\n"
+        );
+        let text = quiet(3, &more).replace("driver = 'dom0'", "driver = 'dom0'\ndiscipline = 'preemptive'");
+        let results = run(&text
+            .replace("turnaround = '20us'", "turnaround = '20us'\n[network.lan.interface.g2]\npriority = 5"));
+        let trip = flow(&results, "trip");
+        (trip.packets.delivered, trip.latency.max().as_ns())
+    };
+    let (urgent, late) = (trip("pcp = { 4 = 1 }"), trip(""));
+    // Behind the flood on the link.
+    let link = 201 * 784 + 15 * US;
+    assert!(urgent.0 == 1 && urgent.1 < link + 3 * LOCAL, "{urgent:?}");
+    assert_eq!(late.0, 0, "beside a storm that is more urgent: {late:?}");
+}
+
+#[test]
+fn a_frame_that_waits_keeps_the_slots_of_its_ring_that_come_after_it() {
+    // The storm of a guest between the two classes lets no bulk pass.
+    let storm = "[network.lan.interface.g3]\npriority = 5\n\
+                 [flow.storm]\nkind = 'storm'\nfrom = 'g3'\nto = 'g2'\n\
+                 [flow.trips]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1ms'\npcp = 4\n";
+    let delivered = |slots: u32| {
+        let interface = format!("pcp = {{ 4 = 1 }}\nring_slots = {slots}");
+        let results = urgent_behind_a_burst("preemptive", &interface, storm);
+        (flow(&results, "bulk").packets.delivered, flow(&results, "trips").packets.delivered)
+    };
+    // Twenty of the bulk and one trip take slots, and the others are the trips'.
+    let (bulk, trips) = delivered(100);
+    assert!(bulk <= 1 && (75..=85).contains(&trips), "{bulk} and {trips}");
+    let (bulk, trips) = delivered(1200);
+    assert!(bulk <= 1 && trips >= 999, "{bulk} and {trips}");
+}
+
 #[test]
 fn a_storm_fills_its_ring_and_waits_for_room_instead_of_losing_packets() {
     let storm = "[flow.storm]\nkind = 'storm'\nfrom = 'g1'\nto = 'g2'\n";
@@ -558,6 +629,7 @@ proptest! {
              [pool.all]\npolicy = '{policy}'
              [network.lan]\ndriver = 'dom0'\ndiscipline = '{discipline}'\nscan = '{scan}'\nevents = '{events}'
              nic.ring_slots = {ring_slots}\noutside.client = {{}}\ninterface.g1.ring_slots = {ring_slots}\n\
+             interface.g1.pcp = {{ 4 = 0, 6 = 9 }}\ninterface.g2.pcp = {{ 4 = 3 }}\n\
              {}",
             if jitter { "costs.jitter = '30%'\n" } else { "" },
         );
@@ -588,7 +660,8 @@ proptest! {
                 ),
                 _ => format!("kind = 'storm'\ninterval = '{us}us'\n"),
             };
-            text += &format!("[flow.f{i}]\nfrom = '{}'\nto = '{}'\n{keys}", ends[from], ends[to]);
+            let pcp = ["", "pcp = 4\n", "pcp = 6\n"][i % 3];
+            text += &format!("[flow.f{i}]\nfrom = '{}'\nto = '{}'\n{pcp}{keys}", ends[from], ends[to]);
         }
         let host = host(&text);
         crate::blame::check(&host, &text);

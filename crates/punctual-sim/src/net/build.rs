@@ -1,6 +1,6 @@
 //! From the host's networks to their state at time zero.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use punctual_jobs::flow::GooseState;
 use punctual_jobs::mix;
@@ -16,7 +16,8 @@ use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
 use super::{
-    Bridge, ChainState, ChainStep, End, FlowState, Interface, Kernel, Lane, Net, State, Tally, Work,
+    Bridge, ChainState, ChainStep, End, FlowState, Interface, InterfaceClass, Kernel, Lane, Net, State,
+    Tally, Work,
 };
 use crate::error::Error;
 use crate::index::{KernelIx, ProcessorIx, UnitIx};
@@ -102,6 +103,26 @@ impl<'n> Ports<'n> {
     }
 }
 
+impl Ports<'_> {
+    /// A class of a guest's interface, for what it sends and for what the card has for it.
+    fn attach_class(
+        &mut self,
+        guest: &punctual_model::network::Interface,
+        priority: u32,
+    ) -> Result<InterfaceClass, Error> {
+        let sends = InterfaceParams { priority: Some(priority), ..guest.params.clone() };
+        let from_card = InterfaceParams {
+            kind: InterfaceKind::Device,
+            ring_slots: Some(self.network.nic.ring_slots),
+            ..sends.clone()
+        };
+        let mut attach = |params: &InterfaceParams| {
+            self.discipline.attach(Instant::ZERO, params).map_err(|e| refused(self.network, &e))
+        };
+        Ok(InterfaceClass { sends: attach(&sends)?, from_card: attach(&from_card)? })
+    }
+}
+
 fn refused(network: &Network, what: &dyn std::fmt::Display) -> Error {
     Error::Refused(format!("network {}: {what}", network.name))
 }
@@ -117,6 +138,7 @@ fn bridge(
 ) -> Result<Bridge, Error> {
     let network = &host.networks[ix];
     let (card, card_port) = ports.attach_card()?;
+    let first = net.interfaces.len();
     let (mut owner_of_port, mut interface_of_id) = (vec![None], vec![None]);
     for guest in &network.interfaces {
         let (id, port) = ports.attach(&guest.params)?;
@@ -127,6 +149,14 @@ fn bridge(
         net.kernels[kernel].interfaces.push(place);
         let ring_slots = ports.discipline.room(id).unwrap_or(0);
         net.interfaces.push(interface(ix as u32, id, port, kernel, ring_slots));
+    }
+    for (place, guest) in (first..).zip(&network.interfaces) {
+        let classes = guest.classes.iter().filter(|_| network.has_priorities());
+        for (pcp, priority) in classes {
+            let class = ports.attach_class(guest, *priority)?;
+            interface_of_id.extend([Some(place as u32), None]);
+            net.interfaces[place].classes.insert(*pcp, class);
+        }
     }
     Ok(Bridge {
         kernel: driver,
@@ -158,12 +188,14 @@ fn interface(bridge: u32, id: InterfaceId, port: Port, kernel: KernelIx, ring_sl
     Interface {
         bridge,
         id,
+        classes: BTreeMap::new(),
         port,
         kernel,
         soft: VecDeque::new(),
         sends: VecDeque::new(),
         posted: VecDeque::new(),
         in_tx: 0,
+        in_order: VecDeque::new(),
         ring_slots,
         blocked: false,
         received: VecDeque::new(),
@@ -181,8 +213,22 @@ fn interface_of(net: &Net, host: &Host, ix: usize, domain: DomainIx) -> u32 {
     (before + own.expect("a domain of a flow or chain has an interface")) as u32
 }
 
-fn lane(net: &mut Net, from: End, to: End, owner: usize) -> u32 {
-    net.lanes.push(Lane { from, to, owner: owner as u32, created: 0 });
+fn lane(net: &mut Net, from: End, to: End, owner: usize, pcp: Option<u8>) -> u32 {
+    let card = |bridge: u32| net.bridges[bridge as usize].card;
+    let interface = |ix: u32| &net.interfaces[ix as usize];
+    let class = |ix: u32| pcp.and_then(|pcp| interface(ix).classes.get(&pcp));
+    let source = match (from, to) {
+        (End::Interface(own), _) => class(own).map_or(interface(own).id, |class| class.sends),
+        (End::Outside { bridge, .. }, End::Interface(to)) => {
+            class(to).map_or(card(bridge), |class| class.from_card)
+        }
+        (End::Outside { bridge, .. }, End::Outside { .. }) => card(bridge),
+    };
+    let destination = match to {
+        End::Interface(to) => interface(to).id,
+        End::Outside { bridge, .. } => card(bridge),
+    };
+    net.lanes.push(Lane { from, to, source, destination, owner: owner as u32, created: 0 });
     net.lanes.len() as u32 - 1
 }
 
@@ -193,7 +239,7 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
         Endpoint::Outside(host) => End::Outside { bridge: flow.network.0 as u32, host: host as u32 },
     };
     let (from, to) = (end(net, flow.from), end(net, flow.to));
-    let (forth, back) = (lane(net, from, to, ix), lane(net, to, from, ix));
+    let (forth, back) = (lane(net, from, to, ix, flow.pcp), lane(net, to, from, ix, flow.pcp));
     let stream = match flow.traffic {
         Traffic::Stream { window, ack_every, control, .. } => {
             Some((Sender::new(window, control), Receiver::new(ack_every)))
@@ -237,7 +283,7 @@ fn chain(net: &mut Net, host: &Host, ix: usize) {
         let lane = match (domain(pair[0]), domain(pair[1])) {
             (Some(from), Some(to)) if from != to => {
                 let ends = [from, to].map(|d| End::Interface(interface_of(net, host, chain.network.0, d)));
-                Some(lane(net, ends[0], ends[1], host.flows.len() + ix))
+                Some(lane(net, ends[0], ends[1], host.flows.len() + ix, chain.pcp))
             }
             _ => None,
         };

@@ -46,6 +46,9 @@ impl<O: Observer> Machine<'_, O> {
         let interface = &mut self.net.interfaces[ix as usize];
         let bridge = &mut self.net.bridges[interface.bridge as usize];
         let driver = bridge.kernel;
+        if !interface.classes.is_empty() {
+            interface.in_order.push_back((packet, false));
+        }
         if interface.in_tx > 0 && interface.posted.is_empty() {
             // Netback looks into the ring again before it rests.
             self.enter_tx(ix, packet);
@@ -70,7 +73,7 @@ impl<O: Observer> Machine<'_, O> {
         if let Err(reason) = bridge.discipline.arrive(now, seen) {
             // The ring had room when the packet was sent.
             debug_assert!(false, "a ring with room refused a packet: {reason:?}");
-            interface.in_tx -= 1;
+            interface.passed_tx(packet);
             self.lose(packet, Lost::SendQueue);
         }
     }
@@ -125,15 +128,11 @@ impl<O: Observer> Machine<'_, O> {
     fn packet_for_discipline(&self, packet: u32) -> punctual_net::Packet {
         let p = &self.net.packets[packet];
         let lane = &self.net.lanes[p.lane as usize];
-        let id = |end| match end {
-            End::Interface(ix) => self.net.interfaces[ix as usize].id,
-            End::Outside { bridge, .. } => self.net.bridges[bridge as usize].card,
-        };
         punctual_net::Packet {
             id: packet.into(),
             flow: FlowId(p.lane),
-            source: id(lane.from),
-            destination: id(lane.to),
+            source: lane.source,
+            destination: lane.destination,
             bytes: p.bytes,
         }
     }
@@ -151,11 +150,11 @@ impl<O: Observer> Machine<'_, O> {
                 let ix = bridge.interface_of_id[step.packet.source.index()];
                 self.net.packets.stamp(packet, Segment::Tx, now);
                 if let Some(ix) = ix {
-                    self.left_tx(ix);
+                    self.left_tx(ix, packet);
                 }
             }
             Stage::Softnet => {
-                bridge.polled -= u32::from(step.packet.source == bridge.card);
+                bridge.polled -= u32::from(bridge.is_card(step.packet.source));
                 self.net.packets.stamp(packet, Segment::Softnet, now);
             }
             Stage::Rx => {
@@ -180,9 +179,9 @@ impl<O: Observer> Machine<'_, O> {
 
     /// A slot of the guest's TX ring is free; a guest that waits for one hears of it when half of the ring
     /// is.
-    fn left_tx(&mut self, ix: u32) {
+    fn left_tx(&mut self, ix: u32, packet: u32) {
         let interface = &mut self.net.interfaces[ix as usize];
-        interface.in_tx -= 1;
+        interface.passed_tx(packet);
         if !interface.blocked {
             return;
         }

@@ -235,10 +235,10 @@ impl<O: Observer> Machine<'_, O> {
             Stage::Tx => cost += costs.tx,
             Stage::Softnet => {
                 cost += costs.softnet;
-                if step.packet.source == bridge.card {
+                if bridge.is_card(step.packet.source) {
                     cost += costs.nic_receive;
                 }
-                if step.packet.destination == bridge.card {
+                if bridge.is_card(step.packet.destination) {
                     cost += costs.nic_send;
                 }
             }

@@ -32,7 +32,7 @@ mod flows;
 mod kernel;
 mod results;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use punctual_jobs::flow::GooseState;
 use punctual_jobs::stream::{Receiver, Sender};
@@ -143,7 +143,7 @@ struct Bridge {
     card_port: Port,
     /// The interface that each port belongs to, or none for the card.
     owner_of_port: Vec<Option<u32>>,
-    /// The interface of each [`InterfaceId`]; the card is none.
+    /// The interface of each [`InterfaceId`], for classes the one that they are of; the card is none.
     interface_of_id: Vec<Option<u32>>,
     /// In the card until its interrupt is handled.
     in_card: VecDeque<u32>,
@@ -167,6 +167,8 @@ struct Bridge {
 struct Interface {
     bridge: u32,
     id: InterfaceId,
+    /// Those of its classes, by PCP: for what it sends, and for what comes from outside.
+    classes: BTreeMap<u8, InterfaceClass>,
     port: Port,
     kernel: KernelIx,
     /// Answers and acknowledgements to be sent, and everything else.
@@ -177,6 +179,9 @@ struct Interface {
     /// Packets in the TX stage or before it.
     in_tx: u32,
     ring_slots: u32,
+    /// With classes: those in the TX ring in their order, and whether they are through TX. Slots become free
+    /// in this order, whatever a more urgent class has overtaken.
+    in_order: VecDeque<(u32, bool)>,
     /// Does it wait for a free slot? Set when there is none, cleared by the event that announces free slots.
     blocked: bool,
     /// Those in the RX ring; this many of them, from the front, have seen the vCPU execute.
@@ -186,6 +191,13 @@ struct Interface {
     polling: bool,
     /// Has that event's handling still to be paid for?
     interrupt: bool,
+}
+
+/// The interfaces of a class in the discipline.
+#[derive(Clone, Copy)]
+struct InterfaceClass {
+    sends: InterfaceId,
+    from_card: InterfaceId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,6 +210,9 @@ enum End {
 struct Lane {
     from: End,
     to: End,
+    /// What the discipline sees of the ends.
+    source: InterfaceId,
+    destination: InterfaceId,
     /// Index of the flow, then of the chain.
     owner: u32,
     created: u64,
@@ -399,6 +414,12 @@ impl Net {
 }
 
 impl Bridge {
+    /// Is it the card, or a class of what comes from it?
+    #[inline]
+    fn is_card(&self, id: InterfaceId) -> bool {
+        self.interface_of_id[id.index()].is_none()
+    }
+
     /// A step's cost with its jitter.
     #[inline]
     fn vary(&mut self, cost: Duration) -> Duration {
@@ -432,9 +453,24 @@ impl Bridge {
 }
 
 impl Interface {
+    /// A packet of the TX ring is through stage TX.
+    fn passed_tx(&mut self, packet: u32) {
+        self.in_tx -= 1;
+        // The places of packets are used again: what was through TX before has another packet's.
+        if let Some((_, done)) = self.in_order.iter_mut().find(|(of, done)| *of == packet && !done) {
+            *done = true;
+        }
+        while self.in_order.front().is_some_and(|(_, done)| *done) {
+            self.in_order.pop_front();
+        }
+    }
+
     /// Free slots of the TX ring.
     #[inline]
     fn room(&self, discipline: &dyn Discipline) -> u32 {
+        if !self.classes.is_empty() {
+            return self.ring_slots.saturating_sub(self.in_order.len() as u32);
+        }
         let free = discipline.room(self.id).unwrap_or(0);
         free.saturating_sub(self.posted.len() as u32)
     }
