@@ -10,7 +10,7 @@ use punctual_analysis::synthesize::{Options, synthesize};
 use punctual_analysis::{Answer, Answers, analyse, answers};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::guarantees::{Latency, Verdict};
-use punctual_model::network::Traffic;
+use punctual_model::network::{Endpoint, Flow, Traffic};
 use punctual_model::{Guarantees, Host};
 use punctual_sched::Duration;
 use punctual_sim::simulate;
@@ -65,23 +65,37 @@ fn random_network(random: &mut Random) -> String {
     shape.steps = random.within(1, 3).min(guests as u64) as usize;
     (1..=guests).for_each(|guest| text += &random_guest(random, &shape, guest));
     text += &random_discipline(random);
-    if random.one_in(3) {
-        let guest = random.within(1, guests as u64);
-        let _ = writeln!(
-            text,
-            "[network.lan.interface.g{guest}]\npriority = {}\nring_slots = {}",
-            random.within(0, 5),
-            random.of(&[4, 16, 256]),
-        );
-    }
+    random_interfaces(random, &mut text, guests);
     for flow in 0..random.within(1, 4) {
         random_flow(random, &mut text, guests, flow);
     }
     if shape.steps > 1 {
         let steps: Vec<String> = (1..=shape.steps).map(|step| format!("'g{step}.step'")).collect();
         let _ = writeln!(text, "[chain.loop]\nsteps = [{}]\ndeadline = '50ms'", steps.join(", "));
+        if random.one_in(2) {
+            let _ = writeln!(text, "pcp = {}", random.of(&[0, 4, 6]));
+        }
     }
     text
+}
+
+/// Sometimes one with parameters of its own, and some with classes.
+fn random_interfaces(random: &mut Random, text: &mut String, guests: usize) {
+    let with_params = random.one_in(3).then(|| random.within(1, guests as u64));
+    for guest in 1..=guests as u64 {
+        let has_classes = random.one_in(3);
+        if has_classes || with_params == Some(guest) {
+            let _ = writeln!(text, "[network.lan.interface.g{guest}]");
+        }
+        if with_params == Some(guest) {
+            let (priority, slots) = (random.within(0, 5), random.of(&[4, 16, 256]));
+            let _ = writeln!(text, "priority = {priority}\nring_slots = {slots}");
+        }
+        if has_classes {
+            let [four, six] = [random.within(0, 6), random.within(0, 6)];
+            let _ = writeln!(text, "pcp = {{ 4 = {four}, 6 = {six} }}");
+        }
+    }
 }
 
 /// Machine, pools and driver domain.
@@ -176,6 +190,9 @@ fn random_flow(random: &mut Random, text: &mut String, guests: usize, flow: u64)
     let _ = writeln!(text, "[flow.f{flow}]\nkind = '{kind}'\nfrom = '{}'\nto = '{}'", name(from), name(to));
     let _ =
         writeln!(text, "start = '{}us'\nbytes = {}", random.within(0, 3_000), random.of(&[98, 256, 1514]));
+    if random.one_in(2) {
+        let _ = writeln!(text, "pcp = {}", random.of(&[0, 4, 6]));
+    }
     let period = random.of(&[500, 1_000, 2_000, 5_000, 10_000]);
     match kind {
         "ping" => {
@@ -242,6 +259,7 @@ fn hold(text: &str, answers: &Answers, host: &Host) -> u64 {
 fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost() {
     let hosts = std::env::var("PUNCTUAL_SOUNDNESS_NETWORKS").map_or(300, |n| n.parse().expect("a number"));
     let (mut flows, mut flows_bounded, mut chains, mut chains_held, mut closest) = (0, 0, 0, 0, 0);
+    let mut mixed = 0;
     for case in 0..hosts {
         let mut random = Random::new((3 << 40) + case);
         let text = random_network(&mut random);
@@ -249,6 +267,8 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
         let answers = answers(&of);
         flows += answers.flows.len();
         flows_bounded += answers.flows.iter().filter(|bound| bound.is_ok()).count();
+        let bounded = of.flows.iter().zip(&answers.flows).filter(|(_, bound)| bound.is_ok());
+        mixed += bounded.filter(|(flow, _)| shares_its_ring(&of, flow)).count();
         chains += answers.chains.len();
         chains_held += answers.chains.iter().filter(|bound| bound.is_ok()).count();
         for _ in 0..3 {
@@ -261,10 +281,21 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
         }
     }
     println!(
-        "{flows_bounded} of {flows} flows bounded, {chains_held} of {chains} chains guaranteed; the \
-         closest came to {closest} thousandths of its bound"
+        "{flows_bounded} of {flows} flows bounded, {mixed} of them beside another class in their ring, \
+         {chains_held} of {chains} chains guaranteed; the closest came to {closest} thousandths of its bound"
     );
+    assert!(hosts < 100 || mixed > 0);
     assert!(hosts < 100 || (flows_bounded > flows / 10 && flows_bounded < flows && chains_held > 0));
+}
+
+/// Has the guest that sends the flow another one with another priority?
+fn shares_its_ring(of: &Host, flow: &Flow) -> bool {
+    let network = &of.networks[flow.network.0];
+    let Endpoint::Guest(from) = flow.from else { return false };
+    let Some(own) = network.interface_of(from).map(|own| &network.interfaces[own]) else { return false };
+    let differs =
+        |other: &Flow| other.from == flow.from && own.priority_of(other.pcp) != own.priority_of(flow.pcp);
+    network.has_priorities() && of.flows.iter().any(differs)
 }
 
 /// A random host whose flows with periods have deadlines, and the deadline of whose chain is shorter.

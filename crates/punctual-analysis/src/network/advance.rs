@@ -66,7 +66,7 @@ impl Round<'_> {
         let posted = created.later(sending);
         progress.posted = Some(posted);
         let forwarding = forwarding?;
-        self.ring_has_room(leg, forwarding)?;
+        self.ring_has_room(leg, forwardings)?;
         progress.has_room = true;
         let ringed = posted.later(forwarding);
         progress.ringed = Some(ringed);

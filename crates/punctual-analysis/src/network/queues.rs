@@ -32,11 +32,18 @@ impl Round<'_> {
     }
 
     /// Does the sender's TX ring hold what comes while a packet passes? Otherwise its kernel may have to
-    /// wait.
-    pub(super) fn ring_has_room(&self, leg: &Leg, forwarding: Duration) -> Result<(), PacketReason> {
+    /// wait. Slots become free in order: with classes, a packet's slot may have to wait for the least urgent
+    /// one before it.
+    pub(super) fn ring_has_room(&self, leg: &Leg, forwardings: &[Forwarding]) -> Result<(), PacketReason> {
         let Some(from) = guest(leg.from) else { return Ok(()) };
-        let same = self.beside(leg).filter(|(_, other)| other.from == leg.from);
-        let packets = sum(same.map(|(at, _)| self.posted(at).packets(forwarding)));
+        let same = || self.beside(leg).filter(|(_, other)| other.from == leg.from);
+        let mut longest = Duration::ZERO;
+        for (at, _) in same() {
+            let forwarding = forwardings[at.0].clone();
+            let forwarding = forwarding.map_err(|reason| PacketReason::RingShared(Box::new(reason)))?;
+            longest = longest.max(forwarding);
+        }
+        let packets = sum(same().map(|(at, _)| self.posted(at).packets(longest)));
         let slots = ring_slots(self.routes.network(leg), from);
         if packets > slots {
             return Err(PacketReason::TxRing { domain: self.name(from), packets, slots });
@@ -86,7 +93,7 @@ impl Round<'_> {
         let has_priorities = network.discipline.info.preemption != Preemption::None;
         let level = leg.priority(network);
         let same = self.beside(leg).filter(|(_, other)| !has_priorities || other.priority(network) == level);
-        let own = leg.interface(network).and_then(|params| params.softnet_limit);
+        let own = leg.interface(network).and_then(|own| own.params.softnet_limit);
         let option = if has_priorities { &rtca::SOFTNET_LIMIT_OPTION } else { &netback::SOFTNET_LIMIT };
         let limit = match own.filter(|_| has_priorities) {
             Some(own) => own.into(),

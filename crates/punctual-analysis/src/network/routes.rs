@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use punctual_model::Host;
 use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, NetworkIx, TaskIx, VcpuIx};
-use punctual_model::network::{Chain, Endpoint, Flow, Network, Traffic};
-use punctual_net::{InterfaceParams, rtca};
+use punctual_model::network::{Chain, Endpoint, Flow, Interface, Network, Traffic};
+use punctual_net::rtca;
 use punctual_sched::Duration;
 
 use super::costs::{copy, guest, least_time, most, turnaround, wire_time};
@@ -39,6 +39,8 @@ pub(super) struct Leg {
     pub(super) from: Endpoint,
     pub(super) to: Endpoint,
     pub(super) bytes: u32,
+    /// Of the packets' VLAN tag.
+    pub(super) pcp: Option<u8>,
     pub(super) source: Source,
 }
 
@@ -88,7 +90,8 @@ impl<'h> Routes<'h> {
     fn add_flow(&mut self, flow: &Flow) {
         let network = &self.host.networks[flow.network.0];
         let (there, answer) = lengths(&flow.traffic);
-        let leg = |from, to, bytes, source| Leg { network: flow.network, from, to, bytes, source };
+        let (network_ix, pcp) = (flow.network, flow.pcp);
+        let leg = |from, to, bytes, source| Leg { network: network_ix, from, to, bytes, pcp, source };
         let source = source_of(flow, network);
         let forth = self.add(leg(flow.from, flow.to, there, source));
         let answered = match flow.traffic {
@@ -122,6 +125,7 @@ impl<'h> Routes<'h> {
                         from: from_end,
                         to: to_end,
                         bytes: chain.bytes,
+                        pcp: chain.pcp,
                         source,
                     };
                     Some(self.add(leg))
@@ -219,7 +223,7 @@ impl Leg {
         let (from, to) = (guest(self.from), guest(self.to));
         let from_card = if from.is_none() { costs.nic_receive } else { Duration::ZERO };
         let to_card = if to.is_none() { costs.nic_send } else { Duration::ZERO };
-        let batch = self.interface(network).and_then(|params| params.batch);
+        let batch = self.interface(network).and_then(|own| own.params.batch);
         packet_path::Flow {
             priority: self.priority(network),
             burst: posted.burst,
@@ -236,13 +240,13 @@ impl Leg {
     }
 
     /// The interface whose priority the packets have.
-    pub(super) fn interface<'n>(&self, network: &'n Network) -> Option<&'n InterfaceParams> {
+    pub(super) fn interface<'n>(&self, network: &'n Network) -> Option<&'n Interface> {
         let domain = guest(self.from).or(guest(self.to))?;
-        network.interfaces.iter().find(|interface| interface.domain == domain).map(|i| &i.params)
+        network.interfaces.iter().find(|interface| interface.domain == domain)
     }
 
     pub(super) fn priority(&self, network: &Network) -> u64 {
-        let own = self.interface(network).and_then(|params| params.priority);
+        let own = self.interface(network).and_then(|own| own.priority_of(self.pcp));
         own.map_or(PRIORITY_DEFAULT, u64::from)
     }
 }
