@@ -39,6 +39,7 @@ fuzz_target!(|data: &[u8]| {
         seed: 0,
         server: None,
         turnaround_ns: 0,
+        pcp: None,
     };
     // Guests with flows and without them report differently.
     let has_flows = data.first().is_some_and(|byte| byte & 1 == 1);

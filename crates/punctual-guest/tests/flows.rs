@@ -33,6 +33,7 @@ fn ends(owner: u16, traffic: Traffic, server: Option<usize>) -> [FlowEnd; 2] {
         seed: seed(7, owner.into()),
         server: server.filter(|_| !begins),
         turnaround_ns: 0,
+        pcp: None,
     })
 }
 
@@ -156,7 +157,7 @@ fn answers_when_the_request_came_first(start_ns: u64) -> usize {
     }
     let mut frame = Vec::new();
     let packet = Packet { owner: 0, role: Role::Request, number: 0, origin_ns: 0 };
-    packet.write(address(0), address(1), 98, &mut frame);
+    packet.write((address(0), address(1)), None, 98, &mut frame);
     theirs.send(&frame).expect("sent");
     let (_, done) = done_channel().expect("a channel");
     let link = Link::of_program(ours.into(), 0);
@@ -251,7 +252,8 @@ fn a_stream_delivers_everything_once_and_in_order_though_packets_are_lost() {
 
 #[test]
 fn a_chain_goes_from_guest_to_guest_and_its_time_counts_from_the_first_release() {
-    let step = |step, task, next| ChainStep { owner: 5, step, task, next, bytes: 98, deadline_ns: 5 * MS };
+    let (bytes, pcp, deadline_ns) = (98, None, 5 * MS);
+    let step = |step, task, next| ChainStep { owner: 5, step, task, next, bytes, pcp, deadline_ns };
     let steps = [
         vec![step(0, 0, Next::There(address(1))), step(2, 1, Next::End)],
         vec![step(1, 0, Next::There(address(0)))],

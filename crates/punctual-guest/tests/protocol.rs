@@ -161,6 +161,7 @@ fn the_largest_messages_fit_a_line() {
         seed: u64::MAX,
         server: None,
         turnaround_ns: TIME_MAX_NS,
+        pcp: Some(7),
     };
     let network =
         Network { ethernet: [255; 6], datagrams: false, flows: vec![end; ENDS_MAX], steps: Vec::new() };

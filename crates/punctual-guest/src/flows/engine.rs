@@ -26,6 +26,8 @@ pub struct Outgoing {
     pub packet: Packet,
     /// Length of the frame.
     pub bytes: u32,
+    /// The PCP of its VLAN tag.
+    pub pcp: Option<u8>,
     /// The flow's place; `None` for chains.
     flow: Option<usize>,
 }
@@ -217,7 +219,7 @@ impl Engine {
         let Flow { end, tally, .. } = &mut self.flows[flow];
         let (role, number, origin_ns) = packet;
         let packet = Packet { owner: end.owner, role, number, origin_ns };
-        let outgoing = Outgoing { to: end.peer, packet, bytes, flow: Some(flow) };
+        let outgoing = Outgoing { to: end.peer, packet, bytes, pcp: end.pcp, flow: Some(flow) };
         tally.report.created += 1;
         let (queue, most) =
             if is_soft { (&mut self.soft, SOFT_QUEUE_MAX) } else { (&mut self.sends, SEND_QUEUE_MAX) };
@@ -526,7 +528,8 @@ impl Engine {
                 }
                 let role = Role::Hop(step.step.wrapping_add(1));
                 let packet = Packet { owner: step.owner, role, number, origin_ns };
-                self.sends.push_back(Outgoing { to, packet, bytes: step.bytes, flow: None });
+                let (bytes, pcp) = (step.bytes, step.pcp);
+                self.sends.push_back(Outgoing { to, packet, bytes, pcp, flow: None });
             }
             Next::End => {
                 let due_ns = origin_ns.saturating_add(step.deadline_ns);

@@ -3,6 +3,11 @@
 
 /// IEEE 802 local experimental EtherType 1.
 pub(crate) const ETHERTYPE: u16 = 0x88b5;
+/// The EtherType of a VLAN tag (IEEE 802.1Q), and its length.
+const TAGGED: [u8; 2] = [0x81, 0];
+const TAG_BYTES: usize = 4;
+/// Length of both addresses.
+const ADDRESSES_BYTES: usize = 12;
 /// Length of the shortest frame.
 const HEADER_BYTES: usize = 42;
 
@@ -37,7 +42,8 @@ pub struct Packet {
 
 impl Packet {
     /// Writes the packet into `frame` as a frame of `bytes`, or of the shortest length if that is greater.
-    pub fn write(&self, from: [u8; 6], to: [u8; 6], bytes: u32, frame: &mut Vec<u8>) {
+    /// With a PCP the frame has a tag of VLAN 0, which carries a priority only.
+    pub fn write(&self, (from, to): ([u8; 6], [u8; 6]), pcp: Option<u8>, bytes: u32, frame: &mut Vec<u8>) {
         let (role, step) = match self.role {
             Role::Request => (0, 0),
             Role::Reply => (1, 0),
@@ -49,34 +55,46 @@ impl Packet {
         frame.clear();
         frame.extend(to);
         frame.extend(from);
+        if let Some(pcp) = pcp {
+            frame.extend(TAGGED);
+            frame.extend([pcp << 5, 0]);
+        }
         frame.extend(ETHERTYPE.to_be_bytes());
         frame.extend([role, step]);
         frame.extend(self.owner.to_be_bytes());
         frame.extend(self.number.to_be_bytes());
         frame.extend(self.origin_ns.to_be_bytes());
-        frame.resize((bytes as usize).max(HEADER_BYTES), 0);
+        frame.resize((bytes as usize).max(HEADER_BYTES + tag_bytes(frame)), 0);
     }
 
     /// Reads a frame; returns its sender and packet, or `None` for a frame of another kind.
     pub fn read(frame: &[u8]) -> Option<([u8; 6], Packet)> {
-        let frame: &[u8; HEADER_BYTES] = frame.first_chunk()?;
-        let number = |at: usize| frame[at..at + 8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        if frame[12..14] != ETHERTYPE.to_be_bytes() {
+        let addresses: &[u8; ADDRESSES_BYTES] = frame.first_chunk()?;
+        let rest: &[u8; HEADER_BYTES - ADDRESSES_BYTES] =
+            frame.get(ADDRESSES_BYTES + tag_bytes(frame)..)?.first_chunk()?;
+        let number = |at: usize| rest[at..at + 8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        if rest[..2] != ETHERTYPE.to_be_bytes() {
             return None;
         }
-        let role = match frame[14] {
+        let role = match rest[2] {
             0 => Role::Request,
             1 => Role::Reply,
             2 => Role::Plain,
             3 => Role::Data,
             4 => Role::Ack,
-            5 => Role::Hop(frame[15]),
+            5 => Role::Hop(rest[3]),
             _ => return None,
         };
-        let owner = u16::from_be_bytes([frame[16], frame[17]]);
-        let from = [frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]];
-        Some((from, Packet { owner, role, number: number(18), origin_ns: number(26) }))
+        let owner = u16::from_be_bytes([rest[4], rest[5]]);
+        let [.., a, b, c, d, e, f] = *addresses;
+        Some(([a, b, c, d, e, f], Packet { owner, role, number: number(6), origin_ns: number(14) }))
     }
+}
+
+/// Length of the frame's VLAN tag, if it has one.
+pub(super) fn tag_bytes(frame: &[u8]) -> usize {
+    let kind = frame.get(ADDRESSES_BYTES..ADDRESSES_BYTES + TAGGED.len());
+    if kind == Some(&TAGGED) { TAG_BYTES } else { 0 }
 }
 
 #[cfg(test)]
@@ -90,9 +108,15 @@ mod tests {
         for (number, role) in roles.into_iter().enumerate() {
             let packet = Packet { owner: 300, role, number: number as u64, origin_ns: u64::MAX - 1 };
             let mut frame = vec![9; 4000];
-            packet.write([1; 6], [2; 6], 98, &mut frame);
-            assert_eq!((frame.len(), Packet::read(&frame)), (98, Some(([1; 6], packet))));
-            assert_eq!(frame[..6], [2; 6]);
+            for pcp in [None, Some(4)] {
+                packet.write(([1; 6], [2; 6]), pcp, 98, &mut frame);
+                assert_eq!((frame.len(), Packet::read(&frame)), (98, Some(([1; 6], packet))));
+                assert_eq!(frame[..6], [2; 6]);
+                assert_eq!(frame[12..16] == [0x81, 0, 4 << 5, 0], pcp.is_some());
+                // Without the tag, as a guest's kernel hands it over.
+                let bare = [&frame[..12], &frame[12 + tag_bytes(&frame)..]].concat();
+                assert_eq!(Packet::read(&bare), Some(([1; 6], packet)));
+            }
         }
     }
 

@@ -246,7 +246,8 @@ struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// The next frame: its sender, its packet if it belongs to a flow or chain, and its length.
+    /// The next frame: its sender, its packet if it belongs to a flow or chain, and its length without a VLAN
+    /// tag, which the kernel of a guest has removed.
     fn receive(&mut self) -> Option<([u8; 6], Option<Packet>, u64)> {
         // An error means that nothing is there, or that the other end has closed.
         let received = self.link.receive(self.buffer).ok();
@@ -256,7 +257,8 @@ impl Carrier<'_> {
         let read = Packet::read(frame).filter(|_| is_ours);
         // The sender of a datagram is the one that the host reports: a frame can name any.
         let from = read.map_or([0; 6], |(from, _)| sender.unwrap_or(from));
-        Some((from, read.map(|(_, packet)| packet), frame.len() as u64))
+        let bytes = frame.len() - frame::tag_bytes(frame);
+        Some((from, read.map(|(_, packet)| packet), bytes as u64))
     }
 
     /// Sends up to a batch of packets from `next`. Returns whether the socket is full.
@@ -269,7 +271,8 @@ impl Carrier<'_> {
     ) -> bool {
         for _ in 0..BATCH {
             let Some(outgoing) = next(engine) else { return false };
-            outgoing.packet.write(self.ethernet, outgoing.to, outgoing.bytes, self.message);
+            let ends = (self.ethernet, outgoing.to);
+            outgoing.packet.write(ends, outgoing.pcp, outgoing.bytes, self.message);
             if self.link.header > 0 {
                 self.message.splice(0..0, std::iter::repeat_n(0, self.link.header));
             }

@@ -40,6 +40,8 @@ pub struct FlowEnd {
     pub server: Option<usize>,
     /// Delay of an answer where no task gives it.
     pub turnaround_ns: u64,
+    /// Priority code point of the frames' VLAN tag; without it they have none.
+    pub pcp: Option<u8>,
 }
 
 /// A flow's traffic, as in the host file.
@@ -73,6 +75,8 @@ pub struct ChainStep {
     pub next: Next,
     /// Length of a packet to the next step.
     pub bytes: u32,
+    /// Priority code point of its VLAN tag; without it it has none.
+    pub pcp: Option<u8>,
     /// From the release of the first step to the end of the last.
     pub deadline_ns: u64,
 }

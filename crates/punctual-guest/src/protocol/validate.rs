@@ -139,10 +139,12 @@ impl Network {
             flow.traffic.check()?;
             within("start_ns", flow.start_ns, 0, TIME_MAX_NS)?;
             within("turnaround_ns", flow.turnaround_ns, 0, TIME_MAX_NS)?;
+            check_pcp(flow.pcp)?;
             flow.server.map_or(Ok(()), |task| place("server", task, is_served(task)))?;
         }
         for step in &self.steps {
             check_bytes(step.bytes)?;
+            check_pcp(step.pcp)?;
             within("deadline_ns", step.deadline_ns, 0, TIME_MAX_NS)?;
             place("task of a step", step.task, step.task < tasks.len())?;
             if let Next::Here(task) = step.next {
@@ -151,6 +153,10 @@ impl Network {
         }
         Ok(())
     }
+}
+
+fn check_pcp(pcp: Option<u8>) -> Result<(), LimitError> {
+    within("pcp", pcp.unwrap_or_default().into(), 0, 7)
 }
 
 fn check_bytes(bytes: u32) -> Result<(), LimitError> {

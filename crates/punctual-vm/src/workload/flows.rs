@@ -96,6 +96,7 @@ impl Ends {
                 task: place(*task)?,
                 next,
                 bytes,
+                pcp: chain.pcp,
                 deadline_ns,
             })
         };
@@ -143,6 +144,7 @@ fn flow_end(
         seed: host.flow_seed(ix),
         server,
         turnaround_ns: turnaround.as_ns(),
+        pcp: flow.pcp,
     }
 }
 
