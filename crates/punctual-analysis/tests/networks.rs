@@ -65,7 +65,10 @@ fn random_network(random: &mut Random) -> String {
     shape.steps = random.within(1, 3).min(guests as u64) as usize;
     (1..=guests).for_each(|guest| text += &random_guest(random, &shape, guest));
     text += &random_discipline(random);
-    random_interfaces(random, &mut text, guests);
+    let with_classes = random_interfaces(random, &mut text, guests);
+    if let Some(guest) = with_classes.first() {
+        random_mixture(random, &mut text, (*guest, guests as u64));
+    }
     for flow in 0..random.within(1, 4) {
         random_flow(random, &mut text, guests, flow);
     }
@@ -79,8 +82,9 @@ fn random_network(random: &mut Random) -> String {
     text
 }
 
-/// Sometimes one with parameters of its own, and some with classes.
-fn random_interfaces(random: &mut Random, text: &mut String, guests: usize) {
+/// Sometimes one with parameters of its own, and some with classes, which are returned.
+fn random_interfaces(random: &mut Random, text: &mut String, guests: usize) -> Vec<u64> {
+    let mut with_classes = Vec::new();
     let with_params = random.one_in(3).then(|| random.within(1, guests as u64));
     for guest in 1..=guests as u64 {
         let has_classes = random.one_in(3);
@@ -94,7 +98,22 @@ fn random_interfaces(random: &mut Random, text: &mut String, guests: usize) {
         if has_classes {
             let [four, six] = [random.within(0, 6), random.within(0, 6)];
             let _ = writeln!(text, "pcp = {{ 4 = {four}, 6 = {six} }}");
+            with_classes.push(guest);
         }
+    }
+    with_classes
+}
+
+/// Flows of two classes of a guest, as GOOSE and MMS of a substation.
+fn random_mixture(random: &mut Random, text: &mut String, (guest, guests): (u64, u64)) {
+    let to = if random.one_in(3) { "client".into() } else { format!("g{}", guest % guests + 1) };
+    for (name, pcp) in [("urgent", "pcp = 4\n"), ("other", "")] {
+        let (period, burst) = (random.of(&[2, 5, 10]), random.of(&[1, 1, 4, 16]));
+        let _ = writeln!(
+            text,
+            "[flow.{name}]\nkind = 'periodic'\nfrom = 'g{guest}'\nto = '{to}'\nperiod = '{period}ms'\n\
+             burst = {burst}\n{pcp}"
+        );
     }
 }
 
@@ -456,4 +475,36 @@ fn a_task_beside_a_ring_that_may_fill_has_no_bound_from_the_flows_period() {
     let report = analyse(&of);
     hold(text, &answers(&of), &of);
     assert!(!report.tasks[0].verdict.is_guaranteed(), "{report:#?}");
+}
+
+/// The bounds of flows by the names' beginnings, and their longest latency in the simulator.
+fn of_flows(of: &Host, beginnings: [&str; 4]) -> [(Option<Duration>, Duration); 4] {
+    let (answers, results) = (answers(of), simulate(of).expect("a valid host"));
+    beginnings.map(|beginning| {
+        let flows = answers.flows.iter().zip(&results.flows);
+        let flows: Vec<_> = flows.filter(|(_, result)| result.name.starts_with(beginning)).collect();
+        let bounds: Option<Vec<Duration>> =
+            flows.iter().map(|(bound, _)| bound.as_ref().ok().copied()).collect();
+        let longest = flows.iter().map(|(_, result)| result.latency.max()).max();
+        (bounds.and_then(|bounds| bounds.into_iter().max()), longest.expect("flows"))
+    })
+}
+
+#[test]
+fn goose_and_sampled_values_have_bounds_beside_mms_of_the_same_port() {
+    let text = include_str!("../../../examples/substation.toml");
+    let flows = ["sv-", "breaker-", "trip", "mms"];
+    let with_classes = host(text);
+    let [sv, breaker, trip, mms] = of_flows(&with_classes, flows);
+    println!("with classes: {:?}", [sv, breaker, trip, mms]);
+    for (bound, longest) in [sv, breaker, trip] {
+        let bound = bound.expect("a bound");
+        assert!(longest <= bound && bound <= Duration::from_ms(3), "{longest} of {bound}");
+    }
+    let as_mms = host(&text.replace("pcp = { 4 = 1 }                      #", "pcp = { 4 = 5 } #"));
+    let without = of_flows(&as_mms, flows);
+    println!("GOOSE as MMS: {without:?}");
+    assert!(without[2].1 > trip.1, "{without:?}");
+    let netback = host(&text.replace("discipline = \"preemptive\"", "discipline = \"netback\""));
+    println!("netback: {:?}", of_flows(&netback, flows));
 }

@@ -129,15 +129,12 @@ fn the_next_line_is_read_after_a_malformed_one() {
 
 #[test]
 fn the_largest_messages_fit_a_line() {
+    let [separation_ns, slack_mean_ns, offset_ns] = [TIME_MAX_NS; 3];
     let task = Task {
         priority: u32::MAX,
         deadline_ns: Some(u64::MAX),
         work: Work::Jobs(JobStream {
-            arrival: Arrival::Sporadic {
-                separation_ns: TIME_MAX_NS,
-                slack_mean_ns: TIME_MAX_NS,
-                offset_ns: TIME_MAX_NS,
-            },
+            arrival: Arrival::Sporadic { separation_ns, slack_mean_ns, offset_ns },
             cost_min_ns: TIME_MAX_NS,
             cost_max_ns: TIME_MAX_NS,
             seed: u64::MAX,

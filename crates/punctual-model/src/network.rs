@@ -204,14 +204,18 @@ pub struct Interface {
     pub domain: DomainIx,
     /// Its parameters under the discipline. The priority is the domain's where the file gives none.
     pub params: InterfaceParams,
-    /// Priorities by the priority code point (PCP) of a frame's VLAN tag (IEEE 802.1Q), where they differ from
-    /// that of `params`. The frames of each are a *class*: an interface of its own under the discipline.
+    /// Priorities by the priority code point (PCP) of a frame's VLAN tag (IEEE 802.1Q), where they differ
+    /// from that of `params`. The frames of each are a *class*: an interface of its own under the discipline.
     pub classes: BTreeMap<u8, u32>,
     /// Live: its VLANs.
     pub vlans: Vlans,
     /// Live: the group addresses whose frames it sends or receives.
     pub groups: Vec<Groups>,
 }
+
+/// Frames of an interface with classes that wait in order to be sent, at most, whatever the size of its ring:
+/// the switch looks at as many ahead.
+pub const CLASS_WINDOW: u32 = 256;
 
 impl Interface {
     /// The priority of frames with this PCP.

@@ -34,8 +34,9 @@ pub struct FlowId(pub u32);
 /// A packet without its payload.
 ///
 /// It has no priority of its own: as in RTCA, priorities belong to interfaces. A packet is as urgent as its
-/// source if that is a guest or a device with a priority, as its destination if it comes from another device to
-/// a guest. Who wants several priorities for what one guest or device sends attaches an interface for each.
+/// source if that is a guest or a device with a priority, as its destination if it comes from another device
+/// to a guest. Who wants several priorities for what one guest or device sends attaches an interface for
+/// each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Packet {
     /// The driver's number for it; unique among the packets on their way.

@@ -277,8 +277,8 @@ fn a_guest_without_budget_does_not_receive() {
     assert!(longest(sensor, Segment::GuestReceive) > 100 * MS);
 }
 
-/// Guest 1 sends a burst and, once all of it is in the ring, one frame with a tag; the driver domain is busy with
-/// a packet of another guest meanwhile.
+/// Guest 1 sends a burst and, once all of it is in the ring, one frame with a tag; the driver domain is busy
+/// with a packet of another guest meanwhile.
 fn urgent_behind_a_burst(discipline: &str, interface: &str, more: &str) -> Results {
     let text = quiet(
         3,
@@ -345,7 +345,7 @@ fn a_frame_that_waits_keeps_the_slots_of_its_ring_that_come_after_it() {
     let (bulk, trips) = delivered(100);
     assert!(bulk <= 1 && (75..=85).contains(&trips), "{bulk} and {trips}");
     let (bulk, trips) = delivered(1200);
-    assert!(bulk <= 1 && trips >= 999, "{bulk} and {trips}");
+    assert!(bulk <= 1 && (231..=241).contains(&trips), "256 at most: {bulk} and {trips}");
 }
 
 #[test]

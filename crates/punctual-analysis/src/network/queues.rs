@@ -1,7 +1,7 @@
 //! Do the queues on a packet's way hold what comes while it passes?
 
 use punctual_model::index::DomainIx;
-use punctual_model::network::{Endpoint, Network};
+use punctual_model::network::{CLASS_WINDOW, Endpoint, Network};
 use punctual_net::discipline::Preemption;
 use punctual_net::discipline::RING_SLOTS_DEFAULT;
 use punctual_net::{netback, rtca};
@@ -44,7 +44,12 @@ impl Round<'_> {
             longest = longest.max(forwarding);
         }
         let packets = sum(same().map(|(at, _)| self.posted(at).packets(longest)));
-        let slots = ring_slots(self.routes.network(leg), from);
+        let network = self.routes.network(leg);
+        let has_classes = leg.interface(network).is_some_and(|own| !own.classes.is_empty());
+        let slots = match ring_slots(network, from) {
+            slots if has_classes && network.has_priorities() => slots.min(CLASS_WINDOW.into()),
+            slots => slots,
+        };
         if packets > slots {
             return Err(PacketReason::TxRing { domain: self.name(from), packets, slots });
         }

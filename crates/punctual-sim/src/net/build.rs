@@ -8,7 +8,7 @@ use punctual_jobs::stream::{Receiver, Sender};
 use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::{DomainIx, TaskIx};
-use punctual_model::network::{Endpoint, Network, Traffic};
+use punctual_model::network::{CLASS_WINDOW, Endpoint, Network, Traffic};
 use punctual_model::results::JobStats;
 use punctual_net::event_channel::{EventChannels, Port};
 use punctual_net::{Discipline, InterfaceId, InterfaceKind, InterfaceParams};
@@ -155,7 +155,9 @@ fn bridge(
         for (pcp, priority) in classes {
             let class = ports.attach_class(guest, *priority)?;
             interface_of_id.extend([Some(place as u32), None]);
-            net.interfaces[place].classes.insert(*pcp, class);
+            let interface = &mut net.interfaces[place];
+            interface.classes.insert(*pcp, class);
+            interface.ring_slots = interface.ring_slots.min(CLASS_WINDOW);
         }
     }
     Ok(Bridge {

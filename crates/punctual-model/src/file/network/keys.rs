@@ -271,8 +271,8 @@ static INTERFACE: TableInfo = TableInfo {
             "pcp",
             Kind::Table(&PCP),
             None,
-            "Priorities of the guest's frames by the priority code point (PCP) of their VLAN tag, for example \
-             `{ 4 = 1, 6 = 2 }`; others have `priority`. So do frames from outside to the guest, in \
+            "Priorities of the guest's frames by the priority code point (PCP) of their VLAN tag, for \
+             example `{ 4 = 1, 6 = 2 }`; others have `priority`. So do frames from outside to the guest, in \
              simulations.",
         ),
         VLAN,
