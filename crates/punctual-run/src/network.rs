@@ -12,7 +12,7 @@ use punctual_model::Host;
 use punctual_model::host::Vcpu;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
-use punctual_model::network::{Network, Transport};
+use punctual_model::network::{self, Network, Transport};
 use punctual_model::results::{PlaneResult, PortResult, SwitchResult};
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
@@ -32,7 +32,7 @@ use crate::switch::control::{self, Client};
 use crate::switch::{
     Lines, addresses, raise_limit_of_descriptors, relay, report_left_behind, report_notice, result,
 };
-use crate::uplink::{self, Uplink};
+use crate::uplink::{self, Uplink, class_name};
 
 /// How often a switch is asked what it has counted.
 pub(crate) const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
@@ -82,7 +82,7 @@ pub(crate) fn start<'a>(
     for (number, network) in networks_of_frames {
         let uplinks = uplink::parse_of(options.uplinks, &network.name, &names)?;
         let (mut ports, planes, ends) = ports(host, network, number, default, (&uplinks, options.one_plane))?;
-        if ports.is_empty() || ports.len() + network.outside.len() + uplinks.len() < 2 {
+        if ports.is_empty() || ends.len() + network.outside.len() + uplinks.len() < 2 {
             continue;
         }
         let (mut outside, mut kept) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ fn ports(
         .enumerate()
         .filter(|(_, interface)| is_on_switch(&host.domains[interface.domain.0].live.backend, default));
     let of_vms: Vec<_> = of_vms.collect();
-    let priorities = of_vms.iter().map(|(_, interface)| interface.params.priority);
+    let priorities = of_vms.iter().flat_map(|(_, interface)| interface.priorities());
     let priorities: Vec<_> = priorities.chain(uplinks.iter().flat_map(Uplink::priorities)).collect();
     let overrides = PlaneOverrides { one: one_plane, ..PlaneOverrides::default() };
     let planes = Planes::new(network, &priorities, &overrides);
@@ -158,17 +158,35 @@ fn ports(
             address: format!("10.{}.{}.{}/16", number % 256, (index + 1) / 256, (index + 1) % 256),
             mtu: network.mtu,
         });
-        ports.push(Port {
+        let home = ports.len();
+        let port = Port {
             name: domain,
             end: End::Listener(listener),
             params: interface.params.clone(),
-            plane: planes.of(interface.params.priority),
+            plane: planes.of_interface(network, interface),
             address: Some(ethernet),
-            vlans: network.interfaces[index].vlans.clone(),
-            groups: network.interfaces[index].groups.clone(),
-        });
+            vlans: interface.vlans.clone(),
+            groups: interface.groups.clone(),
+        };
+        let classes = interface.classes.keys().filter(|_| network.has_priorities());
+        let classes: Vec<Port> = classes.map(|pcp| class_port(&port, interface, home, *pcp)).collect();
+        ports.push(port);
+        ports.extend(classes);
     }
     Ok((ports, planes, interfaces))
+}
+
+/// The port of the frames with this PCP of the VM at the port `home`.
+fn class_port(port: &Port, interface: &network::Interface, home: usize, pcp: u8) -> Port {
+    Port {
+        name: class_name(&port.name, pcp),
+        end: End::VmClass { home, pcp },
+        params: InterfaceParams { priority: interface.priority_of(Some(pcp)), ..port.params.clone() },
+        plane: port.plane,
+        address: None,
+        vlans: port.vlans.clone(),
+        groups: Vec::new(),
+    }
 }
 
 fn uplink_port(uplink: &Uplink, end: End, planes: &Planes) -> Port {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_linux::os::sched::{self, Attributes};
 use punctual_linux::preflight;
-use punctual_model::network::{Network, Plane};
+use punctual_model::network::{Interface, Network, Plane};
 use punctual_net::discipline::Preemption;
 use punctual_sched::Duration;
 use punctual_sched::registry::Options;
@@ -111,6 +111,12 @@ impl Planes {
             plane.poll = overrides.poll.unwrap_or(plane.poll);
         }
         Planes(planes, Roster::default())
+    }
+
+    /// The plane of a VM's port: that of its most urgent frames. One thread serves a ring.
+    pub(crate) fn of_interface(&self, network: &Network, interface: &Interface) -> usize {
+        let classes = interface.priorities().filter(|_| network.has_priorities()).flatten();
+        self.of(classes.chain(interface.params.priority).min())
     }
 
     /// The plane of an interface.

@@ -159,7 +159,7 @@ impl Uplink {
     /// Its frames whose PCP has a priority of its own: each class is an uplink that only receives.
     pub(crate) fn classes(&self) -> impl Iterator<Item = Uplink> {
         self.classes.iter().map(|(pcp, priority)| Uplink {
-            name: format!("{},pcp={pcp}", self.name),
+            name: class_name(&self.name, *pcp),
             params: InterfaceParams { priority: Some(*priority), ..self.params.clone() },
             classes: BTreeMap::new(),
             class: Some(*pcp),
@@ -223,6 +223,11 @@ impl Uplink {
             }
         })
     }
+}
+
+/// The name of a class of a port.
+pub(crate) fn class_name(port: &str, pcp: u8) -> String {
+    format!("{port},pcp={pcp}")
 }
 
 /// A PCP and its priority.

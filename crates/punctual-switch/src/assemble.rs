@@ -42,7 +42,7 @@ pub(crate) fn plane_budget(plane: &PlaneThread) -> Result<Option<Arc<PlaneBudget
 
 pub(crate) fn port_kind(end: &End) -> PortKind {
     match end {
-        End::Socket(_) | End::Listener(_) => PortKind::Vm,
+        End::Socket(_) | End::Listener(_) | End::VmClass { .. } => PortKind::Vm,
         End::Uplink(_) | End::UplinkClass(..) => PortKind::Uplink,
     }
 }
@@ -92,11 +92,15 @@ impl Visitor for PlaneBuilder<'_> {
         }
         discipline.reserve(PORTS_MAX);
         let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
-        let is_served = |port: usize| config.ports[port].plane == index;
+        let is_served =
+            |port: usize| config.ports[port].plane == index && config.ports[port].end.vm_class().is_none();
         let mut plane = Plane::new(handles, discipline, is_served, &params).map_err(Error::Start)?;
         for (port, of) in config.ports.iter().enumerate() {
             plane.set_home(port, of.end.home(port));
             plane.set_membership(port, Membership::of(of));
+            if let Some(class) = of.end.vm_class() {
+                plane.set_class(class, port);
+            }
         }
         plane.poll_time = config.planes[index].poll;
         if config.check {

@@ -24,6 +24,8 @@ pub enum Error {
     Ports(usize),
     #[error("port {port}: no plane `{plane}`")]
     Plane { port: String, plane: usize },
+    #[error("port {port}: no port {home} before it in its plane")]
+    Class { port: String, home: usize },
     /// The discipline rejects an option, or a port's parameters.
     #[error("{0}")]
     Discipline(String),
@@ -71,19 +73,30 @@ pub enum End {
     /// port's: it has the addresses that they come from, and nothing is delivered here. That port is removed
     /// after this one.
     UplinkClass(Box<dyn Wire>, usize),
+    /// The frames with this PCP of the VM at port `home`, with a priority of their own. They come through
+    /// that port's TX ring, in its plane, and nothing is delivered here.
+    VmClass { home: usize, pcp: u8 },
 }
 
 impl End {
     /// The port that has the addresses of what is sent from `port`.
     pub(crate) fn home(&self, port: usize) -> usize {
-        if let End::UplinkClass(_, home) = self { *home } else { port }
+        match self {
+            End::UplinkClass(_, home) | End::VmClass { home, .. } => *home,
+            End::Socket(_) | End::Listener(_) | End::Uplink(_) => port,
+        }
+    }
+
+    /// The class of a VM's frames, as the port and the PCP.
+    pub(crate) fn vm_class(&self) -> Option<(usize, u8)> {
+        if let End::VmClass { home, pcp } = self { Some((*home, *pcp)) } else { None }
     }
 
     /// The socket's file, if it has one.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
         match self {
             End::Socket(path) => Some(path.clone()),
-            End::Listener(_) | End::Uplink(_) | End::UplinkClass(..) => None,
+            End::Listener(_) | End::Uplink(_) | End::UplinkClass(..) | End::VmClass { .. } => None,
         }
     }
 }
@@ -135,7 +148,18 @@ impl Config {
         }
         match self.ports.iter().find(|port| port.plane >= self.planes.len()) {
             Some(port) => Err(Error::Plane { port: port.name.clone(), plane: port.plane }),
-            None => Ok(()),
+            None => self.check_classes(),
         }
+    }
+
+    /// A class of a VM is behind its port, in the same plane.
+    fn check_classes(&self) -> Result<(), Error> {
+        for (number, port) in self.ports.iter().enumerate() {
+            let Some((home, _)) = port.end.vm_class() else { continue };
+            if home >= number || self.ports[home].plane != port.plane {
+                return Err(Error::Class { port: port.name.clone(), home });
+            }
+        }
+        Ok(())
     }
 }

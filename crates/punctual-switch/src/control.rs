@@ -66,10 +66,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens for a VM's front-end; `None` for an uplink.
+    /// Listens for a VM's front-end; `None` for an uplink and for classes.
     pub(crate) fn open(end: &End, session: PortSession) -> Result<Option<Listener>, Error> {
         let (path, listener) = match end {
-            End::Uplink(_) | End::UplinkClass(..) => return Ok(None),
+            End::Uplink(_) | End::UplinkClass(..) | End::VmClass { .. } => return Ok(None),
             End::Socket(path) => (Some(path.clone()), listen(path)?),
             End::Listener(listener) => {
                 let listener = listener.try_clone().map_err(Error::Start)?;

@@ -211,6 +211,8 @@ pub(crate) struct Attach {
     pub(crate) port: usize,
     pub(crate) params: InterfaceParams,
     pub(crate) is_served: bool,
+    /// The port and the PCP, for a class of a VM.
+    pub(crate) class: Option<(usize, u8)>,
     /// Before: the new queue. After: the queue of the removed port with this number.
     pub(crate) queue: Option<PortQueue>,
     /// Before: the VLANs of all ports, this one included. After: the former ones.
@@ -227,7 +229,7 @@ impl Attach {
     ) -> Attach {
         let mut queue = PortQueue::new(home, &params, is_served, vlans.is_some());
         queue.membership = membership;
-        Attach { port, params, is_served, queue: Some(queue), vlans }
+        Attach { port, params, is_served, class: None, queue: Some(queue), vlans }
     }
 }
 

@@ -167,6 +167,14 @@ pub(crate) trait RunPlane: Send {
     #[cfg(feature = "testing")]
     fn start_rings(&mut self, port: usize, tx: Box<TxRing>, rx: Box<RxRing>);
 
+    /// Stops a port's TX ring.
+    #[cfg(feature = "testing")]
+    fn stop_ring(&mut self, port: usize);
+
+    /// Starts a port's TX ring.
+    #[cfg(feature = "testing")]
+    fn start_ring(&mut self, port: usize, tx: Box<TxRing>);
+
     /// Lets no packet pass several stages in one step.
     #[cfg(feature = "testing")]
     fn forbid_cut_through(&mut self);
@@ -197,6 +205,16 @@ impl<D: Discipline> RunPlane for Plane<D> {
     fn start_rings(&mut self, port: usize, tx: Box<TxRing>, rx: Box<RxRing>) {
         self.command(Command::StartTx { port, ring: tx });
         self.rx_rings[port] = Some(rx);
+    }
+
+    #[cfg(feature = "testing")]
+    fn stop_ring(&mut self, port: usize) {
+        self.stop_tx(port);
+    }
+
+    #[cfg(feature = "testing")]
+    fn start_ring(&mut self, port: usize, tx: Box<TxRing>) {
+        self.command(Command::StartTx { port, ring: tx });
     }
 
     #[cfg(feature = "testing")]

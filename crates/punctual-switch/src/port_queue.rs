@@ -4,9 +4,9 @@
 //! [`IN_FLIGHT_MAX`]. A frame is finished when all its receivers have it; finished frames are returned to the
 //! driver in the order of their numbers, whatever the order of deliveries.
 
-use punctual_model::network::Groups;
+use punctual_model::network::{CLASS_WINDOW, Groups};
 use punctual_net::discipline::RING_SLOTS_DEFAULT;
-use punctual_net::{InterfaceParams, Packet, Rate, TokenBucket};
+use punctual_net::{InterfaceId, InterfaceParams, Packet, Rate, TokenBucket};
 use punctual_sched::{Duration, Instant};
 
 use crate::check::urgency;
@@ -14,15 +14,22 @@ use crate::config::{End, Port};
 use crate::error::DeliverError;
 use crate::frame::Address;
 use crate::limits::IN_FLIGHT_MAX;
+use crate::narrow::to_u32;
 use crate::ring::{Chain, Delivery, RxRing, TxRing};
 use crate::stats::PortStats;
-use crate::vlan::{EthernetHeader, HeaderRewrite, Vlan};
+use crate::vlan::{EthernetHeader, HeaderRewrite, Vlan, VlanTag};
 
 /// Packets of a port before stage TX, at most.
 pub(crate) const WINDOW: u32 = 8;
 
 /// A port with more packets before stage TX is not polled.
 const BACKLOG_POLLED_MAX: u32 = 1;
+
+/// The simulator and the analysis count on it.
+const _: () = assert!(IN_FLIGHT_MAX == CLASS_WINDOW as usize);
+
+/// Priority code points of a VLAN tag.
+const PCPS: usize = 8;
 
 /// Floods of a port: 1,000 frames a second, and 1,000 at once.
 const FLOOD_RATE: Rate = Rate { bytes: 100, window: Duration::from_ms(100), burst_bytes: 1_000 };
@@ -34,7 +41,8 @@ pub(crate) struct Slot {
     pub(crate) chain: Chain,
     /// Packets of this frame in the discipline, one for each receiver.
     pub(crate) copies: u16,
-    /// One of several receivers has it: it is not sent again when the ring restarts.
+    /// One of several receivers has it, or all before an older frame: it is not sent again when the ring
+    /// restarts.
     pub(crate) is_partly_delivered: bool,
 }
 
@@ -59,8 +67,15 @@ pub(crate) struct Tag {
 
 #[derive(Debug)]
 pub(crate) struct PortQueue {
-    /// The port that has the addresses of what is sent here: another one for a class of an uplink.
+    /// The port that has the addresses of what is sent here: another one for a class.
     pub(crate) home: usize,
+    /// The interface of the frame that is taken or was last: the port's own, or that of a class.
+    pub(crate) source: InterfaceId,
+    /// By PCP: the interface of its frames. Those without a tag have the port's own.
+    classes: [InterfaceId; PCPS],
+    pub(crate) has_classes: bool,
+    /// Must the VLAN tag of its frames be read?
+    pub(crate) reads_tag: bool,
     pub(crate) tx: Option<Box<TxRing>>,
     pub(crate) slots: Box<[Slot]>,
     /// By slot; empty without VLANs.
@@ -70,13 +85,19 @@ pub(crate) struct PortQueue {
     /// Packets before stage TX.
     pub(crate) tx_backlog: u32,
     window: u32,
+    /// A port with more packets before stage TX is not polled.
+    backlog_polled_max: u32,
     /// Slots of the RX ring in the discipline's account.
     pub(crate) ring_slots: u32,
     pub(crate) flood_bucket: TokenBucket,
     pub(crate) membership: Membership,
     pub(crate) route: Route,
-    /// A smaller number is more urgent.
+    /// Of its frames; a smaller number is more urgent. With classes that of the least urgent ones.
     pub(crate) urgency: u64,
+    /// That of frames without a class, and of a class its own.
+    pub(crate) own_urgency: u64,
+    /// That of its most urgent frames, by which it is polled.
+    pub(crate) polled_urgency: u64,
     /// Its place among the rings that the plane polls; unused if the plane does not serve it.
     pub(crate) place: usize,
     /// The plane passes over the port this often: its last frame was dropped or had many descriptors.
@@ -114,6 +135,10 @@ impl PortQueue {
         let ring_slots = params.ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
         PortQueue {
             home,
+            source: InterfaceId(to_u32(home)),
+            classes: [InterfaceId(to_u32(home)); PCPS],
+            has_classes: false,
+            reads_tag: has_vlans,
             tx: None,
             slots: vec![Slot::default(); frames].into_boxed_slice(),
             tags: vec![Tag::default(); tags].into_boxed_slice(),
@@ -121,17 +146,48 @@ impl PortQueue {
             next: 0,
             tx_backlog: 0,
             window: WINDOW.min(ring_slots),
+            backlog_polled_max: BACKLOG_POLLED_MAX,
             ring_slots,
             flood_bucket: TokenBucket::new(Instant::ZERO, FLOOD_RATE),
             membership: Membership::default(),
             route: Route::default(),
             urgency: urgency(params),
+            own_urgency: urgency(params),
+            polled_urgency: urgency(params),
             place: usize::MAX,
             looks_to_skip: 0,
             incarnation: 0,
             is_pending: [false; 2],
             stats: PortStats::default(),
         }
+    }
+
+    /// Frames with this PCP are those of the interface `class`. The plane looks at all that the ring can
+    /// hold: one of a more urgent class may be behind others.
+    pub(crate) fn add_class(&mut self, pcp: u8, class: usize, urgency: u64) {
+        self.classes[usize::from(pcp) % PCPS] = InterfaceId(to_u32(class));
+        (self.has_classes, self.reads_tag) = (true, true);
+        self.urgency = self.urgency.max(urgency);
+        self.polled_urgency = self.polled_urgency.min(urgency);
+        self.window = to_u32(IN_FLIGHT_MAX).min(self.ring_slots);
+        self.backlog_polled_max = self.window;
+    }
+
+    /// The frames of this class are those of the port itself again.
+    pub(crate) fn remove_class(&mut self, class: usize) {
+        let own = InterfaceId(to_u32(self.home));
+        for of in &mut self.classes {
+            *of = if of.index() == class { own } else { *of };
+        }
+    }
+
+    /// The frame that is taken has this tag.
+    #[inline]
+    pub(crate) fn classify(&mut self, tag: Option<VlanTag>) {
+        self.source = match tag {
+            Some(tag) => self.classes[usize::from(tag.pcp()) % PCPS],
+            None => InterfaceId(to_u32(self.home)),
+        };
     }
 
     /// May another frame be taken?
@@ -143,7 +199,7 @@ impl PortQueue {
     /// Is there room for a frame that could change a decision?
     #[inline]
     pub(crate) fn wants_frame(&self) -> bool {
-        self.tx_backlog <= BACKLOG_POLLED_MAX && self.has_room()
+        self.tx_backlog <= self.backlog_polled_max && self.has_room()
     }
 
     /// Frames in the ring and in the switch that have not reached their receivers.
@@ -176,10 +232,13 @@ impl PortQueue {
         if !matches!(done, Ok(Delivery::Delivered { .. })) {
             return (done, false);
         }
-        slot.is_partly_delivered |= slot.copies > 1;
         slot.copies = slot.copies.saturating_sub(1);
-        let is_finished = slot.copies == 0 && number == self.oldest;
-        (done, is_finished && self.return_finished())
+        if slot.copies == 0 && number == self.oldest {
+            (done, self.return_finished())
+        } else {
+            slot.is_partly_delivered = true;
+            (done, false)
+        }
     }
 
     /// Returns finished frames to the driver, in order: a ring that restarts at its used index sends nothing
@@ -206,6 +265,12 @@ impl PortQueue {
 pub(crate) fn packet_id(source: usize, number: u32, destination: usize, incarnation: u8) -> u64 {
     let to = u64::from(incarnation) << 8 | destination as u64 & 0xff;
     (source as u64) << 48 | u64::from(number) << 16 | to
+}
+
+/// The port through whose TX ring it came; [`Packet::source`] may be a class of it.
+#[inline]
+pub(crate) fn sender(packet: &Packet) -> usize {
+    (packet.id >> 48) as usize
 }
 
 /// The incarnation of the destination to which a packet was sent.

@@ -162,6 +162,12 @@ pub struct VlanTag {
 }
 
 impl VlanTag {
+    /// The priority code point (PCP).
+    #[inline]
+    pub(crate) fn pcp(self) -> u8 {
+        (self.control >> 13) as u8
+    }
+
     /// Is there another tag behind it?
     #[inline]
     fn is_stacked(self) -> bool {

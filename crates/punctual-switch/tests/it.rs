@@ -4,6 +4,7 @@ mod allocations;
 mod attack_table;
 mod attacks;
 mod budget;
+mod classes;
 mod common;
 mod costs;
 mod cut_through;

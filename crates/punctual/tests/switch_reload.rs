@@ -213,6 +213,53 @@ fn a_vm_that_comes_again_before_the_switch_has_seen_its_end_is_accepted() {
     expect(&mut second, &of(1, 2, 0));
 }
 
+/// A frame with a number and a tag of this PCP and no VLAN.
+fn tagged(from: u8, to: u8, number: u64, pcp: u8) -> Vec<u8> {
+    let frame = of(from, to, number);
+    [&frame[..12], &[0x81, 0, pcp << 5, 0], &frame[12..]].concat()
+}
+
+#[test]
+fn frames_of_a_vm_have_the_priority_of_their_pcp_as_the_file_says_now() {
+    // Of the second VM, whose table is the last one.
+    let with = |pcp: &str| host(&TWO, &format!("pcp = {pcp}\n"));
+    let switch = Switch::start(&with("{ 4 = 0 }"));
+    let mut a = switch.vm("first");
+    let mut pass = |b: &mut FrontEnd| {
+        for (number, pcp) in [(1, 4), (2, 6), (3, 0)] {
+            send(b, &tagged(2, 1, number, pcp));
+        }
+        send(b, &of(2, 1, 4));
+        let mut came: Vec<u64> = (0..4)
+            .map(|_| {
+                let received = a.receive_within(LIMIT).expect("whole frames").expect("a frame");
+                let tag = if received.frame[12..14] == [0x81, 0] { 4 } else { 0 };
+                number(&received.frame[tag..])
+            })
+            .collect();
+        came.sort_unstable();
+        assert_eq!(came, [1, 2, 3, 4]);
+    };
+    let mut b = switch.vm("second");
+    pass(&mut b);
+    for (pcp, changes) in [("{ 4 = 0, 6 = 1 }", "changed second"), ("{ 6 = 1 }", "changed second")] {
+        assert_eq!(switch.becomes(&with(pcp), &[]), [changes]);
+        assert_eq!(switch.becomes(&with(pcp), &[]), ["nothing to change"]);
+        b = switch.vm("second");
+        pass(&mut b);
+    }
+    let refused = switch.refuses(&with("{ 4 = 0 }\ncredit_bytes = 1000"), &[]);
+    assert!(refused.contains("an interface with `pcp` has no rate limit"), "{refused}");
+    let counted = switch.end();
+    let ports = counted["ports"].as_array().expect("ports");
+    let sent = |name: &str| -> u64 {
+        let of = ports.iter().filter(|port| port["name"] == name);
+        of.map(|port| port["sent"]["packets"].as_u64().expect("a number")).sum()
+    };
+    // Two of the maps had PCP 4, two had PCP 6; the other frames are the port's own.
+    assert_eq!([sent("second,pcp=4"), sent("second,pcp=6"), sent("second")], [2, 2, 3 + 2 + 3]);
+}
+
 const TWO: [(&str, u32); 2] = [("first", 1), ("second", 2)];
 const THREE: [(&str, u32); 3] = [("new", 1), ("first", 1), ("second", 2)];
 

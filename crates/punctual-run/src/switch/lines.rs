@@ -34,6 +34,9 @@ pub struct Line {
     /// Uplinks have none.
     pub(super) socket: Option<String>,
     pub(super) address: Option<String>,
+    /// A class of a VM: the PCP of its frames.
+    #[serde(skip)]
+    pub(super) pcp: Option<u8>,
 }
 
 impl Line {
@@ -44,9 +47,13 @@ impl Line {
             plane: port.plane,
             socket: match &port.end {
                 End::Socket(path) => Some(path.display().to_string()),
-                End::Listener(_) | End::Uplink(_) | End::UplinkClass(..) => None,
+                End::Listener(_) | End::Uplink(_) | End::UplinkClass(..) | End::VmClass { .. } => None,
             },
             address: port.address.map(|address| address.to_string()),
+            pcp: match port.end {
+                End::VmClass { pcp, .. } => Some(pcp),
+                _ => None,
+            },
         }
     }
 }

@@ -26,7 +26,11 @@ pub(super) fn listing(network: &Network, ports: &[Line]) -> String {
     let mtu = network.mtu.map_or_else(String::new, |bytes| format!(",host_mtu={bytes}"));
     for port in ports {
         let Some(socket) = &port.socket else {
-            let _ = writeln!(text, "{} is an uplink", printable(&port.name));
+            let what = match port.pcp {
+                Some(pcp) => format!("has the VM's frames with PCP {pcp}"),
+                None => "is an uplink".into(),
+            };
+            let _ = writeln!(text, "{} {what}", printable(&port.name));
             continue;
         };
         let path = escaped(socket);

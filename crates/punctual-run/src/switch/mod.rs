@@ -212,7 +212,7 @@ pub(crate) fn raise_limit_of_descriptors() {
 
 /// The planes of a network.
 fn planes(config: &ServiceConfig<'_>, network: &Network, uplinks: &[Uplink]) -> Planes {
-    let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
+    let of_guests = network.interfaces.iter().flat_map(|interface| interface.priorities());
     let priorities: Vec<_> = of_guests.chain(uplinks.iter().flat_map(Uplink::priorities)).collect();
     Planes::new(network, &priorities, &config.planes)
 }

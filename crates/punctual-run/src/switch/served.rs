@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::Host;
 use punctual_model::file::{self, Overrides};
-use punctual_model::network::{Groups, Network, Vlans};
+use punctual_model::network::{Groups, Interface, Network, Vlans};
 use punctual_model::text::printable;
 use punctual_net::InterfaceParams;
 use punctual_switch::frame::Address;
@@ -20,7 +20,7 @@ use super::result::result;
 use crate::error::{ServeError, with_source};
 use crate::events::Events;
 use crate::planes::Planes;
-use crate::uplink::{self, Uplink};
+use crate::uplink::{self, Uplink, class_name};
 
 /// A port that is wanted: two that are equal are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,9 @@ pub(super) struct Wanted {
     groups: Vec<Groups>,
     address: Option<Address>,
     uplink: Option<Uplink>,
-    /// The ports of an uplink's classes, which come and go with it.
+    /// Of a VM's class: the PCP of its frames.
+    pcp: Option<u8>,
+    /// The ports of its classes, which come and go with it.
     classes: Vec<Wanted>,
 }
 
@@ -49,16 +51,20 @@ pub(super) fn wanted(
     let mut all = Vec::new();
     for (interface, address) in network.interfaces.iter().zip(addresses(host, network)) {
         let name = file_name(&host.domains[interface.domain.0].name)?.to_owned();
-        all.push(Wanted {
+        let port = Wanted {
             name,
             params: interface.params.clone(),
-            plane: planes.of(interface.params.priority),
+            plane: planes.of_interface(network, interface),
             vlans: interface.vlans.clone(),
             groups: interface.groups.clone(),
             address: Some(address),
             uplink: None,
+            pcp: None,
             classes: Vec::new(),
-        });
+        };
+        let classes = interface.classes.keys().filter(|_| network.has_priorities());
+        let classes = classes.map(|pcp| port.class(interface, *pcp)).collect();
+        all.push(Wanted { classes, ..port });
     }
     all.extend(uplinks.into_iter().map(|uplink| Wanted::of(uplink, planes)));
     let twice = |port: &Wanted| all.iter().filter(|other| other.name == port.name).count() > 1;
@@ -79,6 +85,19 @@ impl Wanted {
             address: None,
             classes: uplink.classes().map(|class| Wanted::of(class, planes)).collect(),
             uplink: Some(uplink),
+            pcp: None,
+        }
+    }
+
+    /// The frames of this VM with a PCP.
+    fn class(&self, interface: &Interface, pcp: u8) -> Wanted {
+        Wanted {
+            name: class_name(&self.name, pcp),
+            params: InterfaceParams { priority: interface.priority_of(Some(pcp)), ..self.params.clone() },
+            groups: Vec::new(),
+            address: None,
+            pcp: Some(pcp),
+            ..self.clone()
         }
     }
 
@@ -115,20 +134,23 @@ impl Wanted {
         }
     }
 
-    /// Opens the classes of the uplink at the port `home`.
+    /// Opens the classes of the uplink or the VM at the port `home`.
     ///
     /// # Errors
     /// When one cannot be opened.
     fn open_classes(&self, home: usize, events: &Events) -> Result<Vec<Port>, ServeError> {
-        let uplinks = self.classes.iter().filter_map(|class| Some((class, class.uplink.as_ref()?)));
-        let open = |(class, uplink): (&Wanted, &Uplink)| {
-            Ok(class.port(End::UplinkClass(uplink.open(false, events)?, home)))
+        let open = |class: &Wanted| {
+            let end = match (&class.uplink, class.pcp) {
+                (Some(uplink), _) => End::UplinkClass(uplink.open(false, events)?, home),
+                (None, pcp) => End::VmClass { home, pcp: pcp.unwrap_or_default() },
+            };
+            Ok(class.port(end))
         };
-        uplinks.map(open).collect()
+        self.classes.iter().map(open).collect()
     }
 }
 
-/// Opens all ports of a new switch, each class of an uplink behind it.
+/// Opens all ports of a new switch, each with its classes behind it.
 ///
 /// # Errors
 /// When an uplink cannot be opened.
@@ -160,7 +182,7 @@ pub(super) struct Kept {
 enum At {
     /// What was wanted.
     Own(Box<Wanted>),
-    /// A class of the uplink at this place.
+    /// A class of the port at this place.
     Class(usize),
 }
 
@@ -421,7 +443,7 @@ impl Served {
         self.ports.kept[place] = Some(kept);
     }
 
-    /// Removes a port, after the classes of an uplink.
+    /// Removes a port, after its classes.
     fn remove(&mut self, place: usize) -> Option<Wanted> {
         for at in 0..self.ports.kept.len() {
             if matches!(self.ports.kept[at], Some(Kept { at: At::Class(home), .. }) if home == place) {

@@ -80,7 +80,8 @@ impl<D: Discipline> Plane<D> {
 
     /// Stops a port's TX ring and returns its vring base. The plane forgets the frames that it popped and did
     /// not return: they are still available in the ring. The exception is a frame that reached some of its
-    /// receivers; it is returned, so that none of them gets it twice.
+    /// receivers, or all of them before an older frame. It is returned, so that none of them gets it twice,
+    /// and with it the older frames, which are lost.
     pub(super) fn stop_tx(&mut self, port: usize) -> Option<u16> {
         let queue = &mut self.ports[port];
         let mut ring = queue.tx.take()?;
@@ -88,10 +89,10 @@ impl<D: Discipline> Plane<D> {
         if let Some(polled) = self.served.get_mut(queue.place) {
             polled.set_ring(queue);
         }
-        let oldest = &queue.slots[queue.oldest as usize % IN_FLIGHT_MAX];
-        if queue.oldest != queue.next && oldest.is_partly_delivered {
-            ring.push_used(&oldest.chain);
-        }
+        let inside = queue.next.wrapping_sub(queue.oldest) as usize;
+        let slot = |age: usize| &queue.slots[(queue.oldest as usize).wrapping_add(age) % IN_FLIGHT_MAX];
+        let to_return = (0..inside).rposition(|age| slot(age).is_partly_delivered).map_or(0, |last| last + 1);
+        (0..to_return).for_each(|age| ring.push_used(&slot(age).chain));
         ring.publish_and_signal();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
         queue.oldest = queue.next;
@@ -112,7 +113,12 @@ impl<D: Discipline> Plane<D> {
     fn try_attach(&mut self, attach: &mut Attach) -> Result<bool, ParamError> {
         let (port, params) = (attach.port, &attach.params);
         self.now = self.shared.now();
+        if self.ports.get(port).is_some_and(|old| old.tx_backlog > 0) {
+            // Some may be those of a class.
+            return Ok(false);
+        }
         let Some(mut queue) = attach.queue.take() else { return Ok(false) };
+        queue.source = InterfaceId(to_u32(port));
         if let Some(old) = self.ports.get_mut(port) {
             if !self.discipline.replace(self.now, InterfaceId(to_u32(port)), params)? {
                 return Ok(false);
@@ -133,6 +139,9 @@ impl<D: Discipline> Plane<D> {
         if attach.is_served {
             self.add_served(port);
         }
+        if let Some(class) = attach.class {
+            self.set_class(class, port);
+        }
         Ok(true)
     }
 
@@ -142,6 +151,9 @@ impl<D: Discipline> Plane<D> {
         self.stop_tx(port);
         self.served.retain(|served| served.port != port);
         self.number_served();
+        if let Some(home) = self.ports.get(port).map(|queue| queue.home).filter(|home| *home != port) {
+            self.ports[home].remove_class(port);
+        }
         let Some(queue) = self.ports.get_mut(port) else { return stats };
         queue.place = usize::MAX;
         std::mem::swap(&mut *stats, &mut queue.stats);
@@ -153,11 +165,23 @@ impl<D: Discipline> Plane<D> {
     /// Polls a port from now on, after the other ports of its priority.
     pub(super) fn add_served(&mut self, port: usize) {
         debug_assert!(self.served.iter().all(|served| served.port != port));
-        let urgency = self.ports[port].urgency;
-        let at = self.served.partition_point(|served| self.ports[served.port].urgency <= urgency);
+        let urgency = self.ports[port].polled_urgency;
+        let at = self.served.partition_point(|served| self.ports[served.port].polled_urgency <= urgency);
         self.served.insert(at, PolledRing::new(port));
         self.number_served();
         self.set_polled_ring(port);
+    }
+
+    /// Frames of the port `home` with this PCP are those of the interface `class` from now on.
+    pub(crate) fn set_class(&mut self, (home, pcp): (usize, u8), class: usize) {
+        let urgency = self.ports[class].own_urgency;
+        let queue = &mut self.ports[home];
+        queue.add_class(pcp, class, urgency);
+        if queue.place < self.served.len() {
+            // Its place depends on its most urgent class.
+            self.served.retain(|served| served.port != home);
+            self.add_served(home);
+        }
     }
 
     /// Tells the ports their places, and selects those that are polled always.
@@ -165,7 +189,7 @@ impl<D: Discipline> Plane<D> {
         for (place, served) in self.served.iter().enumerate() {
             self.ports[served.port].place = place;
         }
-        let urgency = |served: &PolledRing| self.ports[served.port].urgency;
+        let urgency = |served: &PolledRing| self.ports[served.port].polled_urgency;
         let most_urgent =
             self.served.iter().take_while(|served| urgency(served) == urgency(&self.served[0])).count();
         let few = self.served.len() <= ALWAYS_POLLED_MAX;

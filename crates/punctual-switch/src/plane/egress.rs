@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use punctual_net::{Discipline, DropReason, Fate, InterfaceId, Packet, Stage, Step};
+use punctual_sched::Instant;
 
 use super::Plane;
 use crate::error::{DeliverError, RingError};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::port_queue::{Delivered, PortQueue, frame_number, incarnation};
+use crate::port_queue::{Delivered, PortQueue, frame_number, incarnation, sender};
 use crate::port_state::Change;
 use crate::ring::Delivery;
 use crate::session::{RX, TX};
@@ -64,10 +65,10 @@ impl<D: Discipline> Plane<D> {
     /// Does the work of a stage for a packet, or of all stages if it cuts through.
     #[inline(always)]
     pub(super) fn run_step(&mut self, step: &Step) {
-        let port = step.packet.source.index();
+        let port = sender(&step.packet);
         if self.ports[port].urgency > self.pending.urgency {
             // Something more urgent was delivered and must not wait for this step.
-            self.notify();
+            self.notify_before(&step.packet);
         }
         if let Some(checker) = &mut self.checker {
             checker.starts(step);
@@ -96,7 +97,7 @@ impl<D: Discipline> Plane<D> {
             Fate::Queued(_) => {}
             Fate::Dropped(reason) => {
                 self.inside -= 1;
-                self.ports[port].stats.drops.count(reason);
+                self.ports[step.packet.source.index()].stats.drops.count(reason);
                 self.drop_copy(port, frame_number(&step.packet));
             }
             Fate::Delivered => {
@@ -114,6 +115,7 @@ impl<D: Discipline> Plane<D> {
     #[inline(always)]
     pub(super) fn carry(&mut self, packet: &Packet, fate: Fate) {
         let port = packet.source.index();
+        debug_assert_eq!(port, sender(packet), "frames of ports with classes do not pass");
         if self.ports[port].urgency > self.pending.urgency {
             self.notify();
         }
@@ -207,18 +209,18 @@ impl<D: Discipline> Plane<D> {
     /// Copies a frame to its receiver. The last copy returns the sender's buffers.
     #[inline(always)]
     fn deliver(&mut self, packet: &Packet) {
-        let (source, receiver) = (packet.source.index(), packet.destination.index());
+        let (port, receiver) = (sender(packet), packet.destination.index());
         let number = frame_number(packet);
         if self.ports[receiver].incarnation != incarnation(packet) {
             // The destination was removed, and another port has its number.
-            self.ports[source].stats.drops.destination_ring += 1;
-            return self.drop_copy(source, number);
+            self.ports[packet.source.index()].stats.drops.destination_ring += 1;
+            return self.drop_copy(port, number);
         }
-        let queue = &mut self.ports[source];
+        let queue = &mut self.ports[port];
         let is_queued = queue.contains(number);
         let at = number as usize % IN_FLIGHT_MAX;
         if !is_queued || queue.tx.is_none() {
-            queue.stats.drops.stopped += 1;
+            self.ports[packet.source.index()].stats.drops.stopped += 1;
             return;
         }
         let rewrite = self.vlans.as_ref().and_then(|filter| {
@@ -231,23 +233,48 @@ impl<D: Discipline> Plane<D> {
             None => deliver_locked(&self.shared, receiver, queue, number, rewrite.as_ref()),
         };
         let Ok(Delivery::Delivered { .. }) = done else {
-            self.delivery_failed(source, receiver, done);
-            return self.drop_copy(source, number);
+            self.delivery_failed((packet.source.index(), port), receiver, done);
+            return self.drop_copy(port, number);
         };
-        self.pending.delivered(source, arrived, queue.urgency);
-        queue.stats.delivered.add(packet.bytes);
+        if queue.has_classes {
+            self.count_of_class(packet, arrived);
+        } else {
+            self.pending.delivered(port, arrived, queue.urgency);
+            queue.stats.delivered.add(packet.bytes);
+        }
         let to = &mut self.ports[receiver];
         to.stats.received.add(packet.bytes);
         if !std::mem::replace(&mut to.is_pending[RX], true) {
             self.pending.ports[RX].push(receiver);
         }
         if returned {
-            self.queue_notify(source, TX);
+            self.queue_notify(port, TX);
         }
     }
 
+    /// Notifies before a less urgent packet is carried. Of a port with classes the packet's own counts.
+    #[inline(never)]
+    fn notify_before(&mut self, packet: &Packet) {
+        if self.ports[packet.source.index()].own_urgency > self.pending.urgency {
+            self.notify();
+        }
+    }
+
+    /// Counts a delivery from a port with classes, as that of the packet's.
+    #[inline(never)]
+    fn count_of_class(&mut self, packet: &Packet, arrived: Instant) {
+        let class = packet.source.index();
+        self.pending.delivered(class, arrived, self.ports[class].own_urgency);
+        self.ports[class].stats.delivered.add(packet.bytes);
+    }
+
     #[cold]
-    fn delivery_failed(&mut self, source: usize, receiver: usize, done: Result<Delivery, DeliverError>) {
+    fn delivery_failed(
+        &mut self,
+        (source, port): (usize, usize),
+        receiver: usize,
+        done: Result<Delivery, DeliverError>,
+    ) {
         let drops = &mut self.ports[source].stats.drops;
         match done {
             Ok(Delivery::Delivered { .. }) => {}
@@ -255,7 +282,7 @@ impl<D: Discipline> Plane<D> {
             Ok(Delivery::Offload) => drops.offload += 1,
             Err(DeliverError::Sender(error)) => {
                 drops.malformed += 1;
-                self.break_port(source, error);
+                self.break_port(port, error);
             }
             Err(DeliverError::Receiver(error)) => {
                 drops.destination_ring += 1;

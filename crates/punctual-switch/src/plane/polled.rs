@@ -20,9 +20,14 @@ pub(super) struct PolledRing {
     seen_avail: Cell<u16>,
     /// Is there room for a frame that could change a decision? Set and cleared by `update`.
     wants_frame: bool,
-    /// Does the driver kick? Set when the plane has asked for it, cleared by the next frame.
-    kicks: bool,
+    /// [`KICKS`] and [`CLASSES`].
+    flags: u8,
 }
+
+/// The driver kicks. Set when the plane has asked for it, cleared by the next frame.
+const KICKS: u8 = 1;
+/// The port has classes.
+const CLASSES: u8 = 2;
 
 impl PolledRing {
     pub(super) fn new(port: usize) -> PolledRing {
@@ -32,14 +37,14 @@ impl PolledRing {
             next_avail: 0,
             seen_avail: Cell::new(0),
             wants_frame: false,
-            kicks: false,
+            flags: 0,
         }
     }
 
     /// The port's ring has started or stopped.
     pub(super) fn set_ring(&mut self, queue: &PortQueue) {
         self.avail_index = queue.tx.as_ref().map(|tx| tx.avail_index());
-        self.kicks = false;
+        self.flags = if queue.has_classes { CLASSES } else { 0 };
         self.update(queue);
     }
 
@@ -74,11 +79,21 @@ impl PolledRing {
 
     #[inline]
     pub(super) fn kicks(&self) -> bool {
-        self.kicks
+        self.flags & KICKS != 0
     }
 
     pub(super) fn set_kicks(&mut self, kicks: bool) {
-        self.kicks = kicks;
+        self.flags = self.flags & !KICKS | if kicks { KICKS } else { 0 };
+    }
+
+    pub(super) fn has_classes(&self) -> bool {
+        self.flags & CLASSES != 0
+    }
+
+    /// Does the driver not kick, and has the port no classes?
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.flags == 0
     }
 
     /// Is it what `update` would make of it?

@@ -87,10 +87,12 @@ impl Switch {
     /// Attaches a port to every plane. `false`: one of them has packets of the port that had this number.
     fn attach(&self, number: usize, port: &Port, vlans: Option<&Arc<Filter>>) -> Result<bool, Error> {
         for (index, plane) in self.planes.iter().enumerate() {
-            let (home, is_served) = (port.end.home(number), index == port.plane);
+            let class = port.end.vm_class();
+            let (home, is_served) = (port.end.home(number), index == port.plane && class.is_none());
             let membership = Membership::of(port);
             let attach =
                 Attach::new((number, home), port.params.clone(), is_served, vlans.cloned(), membership);
+            let attach = Attach { class, ..attach };
             let answer = plane.mailbox.ask(Question::Attach(Box::new(attach)), PLANE_TIMEOUT);
             let Some(Answer::Attached(Attached { done, .. })) = answer else { return Err(Error::Silent) };
             if !done.map_err(|error| Error::Discipline(error.to_string()))? {
@@ -129,7 +131,7 @@ impl Switch {
         self.sockets.extend(port.end.socket().map(|socket| (number, socket)));
         match port.end {
             End::Uplink(wire) | End::UplinkClass(wire, _) => self.start_uplink(number, port.plane, wire),
-            End::Socket(_) | End::Listener(_) => Ok(()),
+            End::Socket(_) | End::Listener(_) | End::VmClass { .. } => Ok(()),
         }
     }
 

@@ -45,6 +45,25 @@ impl SteppedPlane {
         ports: &[InterfaceParams],
         vm: VmOptions,
     ) -> io::Result<SteppedPlane> {
+        SteppedPlane::with_classes(discipline, options, (ports, &[]), vm)
+    }
+
+    /// The same with classes behind the ports: of which port, PCP and priority.
+    pub fn with_classes(
+        discipline: &'static DisciplineInfo,
+        options: &Options,
+        (ports, classes): (&[InterfaceParams], &[(usize, u8, u32)]),
+        vm: VmOptions,
+    ) -> io::Result<SteppedPlane> {
+        let class = |&(home, pcp, priority): &(usize, u8, u32)| Port {
+            name: format!("port {home}, pcp {pcp}"),
+            end: End::VmClass { home, pcp },
+            params: InterfaceParams { priority: Some(priority), rate: None, ..ports[home].clone() },
+            plane: 0,
+            address: None,
+            vlans: Vlans::default(),
+            groups: Vec::new(),
+        };
         let port = |(number, params): (usize, &InterfaceParams)| Port {
             name: format!("port {number}"),
             end: End::Socket(PathBuf::new()),
@@ -61,12 +80,12 @@ impl SteppedPlane {
             budget: None,
         };
         let config = Config {
-            ports: ports.iter().enumerate().map(port).collect(),
+            ports: ports.iter().enumerate().map(port).chain(classes.iter().map(class)).collect(),
             planes: vec![thread],
             discipline,
             options: options.clone(),
             mtu: None,
-            check: false,
+            check: !classes.is_empty(),
         };
         let mailbox = Arc::new(Mailbox::new()?);
         let shared = Arc::new(shared(&config, std::slice::from_ref(&mailbox), None).map_err(other)?);
@@ -99,8 +118,27 @@ impl SteppedPlane {
     }
 
     /// Ends the plane. Returns the counters of its ports.
+    ///
+    /// # Panics
+    /// If it has violated an invariant.
     pub fn stop(self) -> Vec<PortStats> {
-        self.plane.end().ports
+        let outcome = self.plane.end();
+        if let Some(Err(violation)) = outcome.checked {
+            panic!("{violation}");
+        }
+        outcome.ports
+    }
+
+    /// Stops the TX ring of a port's VM, as its front-end does, and starts it again where it was left.
+    ///
+    /// # Errors
+    /// When the ring cannot be mapped again.
+    pub fn restart_tx(&mut self, port: usize) -> io::Result<()> {
+        self.plane.stop_ring(port);
+        // The new ring begins at the index that the old one has left.
+        let (tx, _) = self.vms[port].rings()?;
+        self.plane.start_ring(port, Box::new(tx));
+        Ok(())
     }
 }
 
