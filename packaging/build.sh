@@ -156,7 +156,7 @@ build() {
     options=("${@:2}")
     [ -z "${PUNCTUAL:-}" ] || return 0
     [[ $target != *[[:space:]]* ]] ||
-        fail "libbpf does not build below a directory with a space in its name: set CARGO_TARGET_DIR to another"
+        fail "libbpf does not build below a directory with a space in its name: set CARGO_TARGET_DIR"
     remapped cargo build --quiet --package punctual --bin punctual --target "$@" ||
         fail "the program could not be built (cargo fetch --locked downloads the crates)"
 }
