@@ -347,14 +347,7 @@ impl Turns {
 
     /// The processor has picked.
     #[inline(never)]
-    fn note_picked(
-        &mut self,
-        inside: &dyn Policy,
-        now: Instant,
-        cpu: CpuId,
-        run: Run,
-        resched: &mut CpuSet,
-    ) {
+    fn note_picked(&mut self, inside: &dyn Policy, now: Instant, cpu: CpuId, run: Run, resched: &mut CpuSet) {
         let runs = match run {
             Run::Unit(unit) => Some(unit),
             Run::Idle | Run::IdleFor(_) => None,

@@ -451,7 +451,7 @@ mod tests {
                             prop_assert_eq!(&picked[0], &picked[1], "{}", info.name);
                         }
                     }
-                    // Who is asked to pick does so soon, and need not go on for ever.
+                    // Who is asked to pick does so soon, and that has an end.
                     for round in 0.. {
                         prop_assert!(round < 100, "{}", info.name);
                         now += Duration::from_ns(700);
