@@ -334,7 +334,7 @@ fn with_deadlines(random: &mut Random) -> (String, Host) {
 
 #[test]
 fn synthesized_budgets_hold_every_deadline_of_tasks_flows_and_chains_and_none_is_a_granule_too_much() {
-    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_NETWORKS").map_or(60, |n| n.parse().expect("a number"));
+    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_NETWORKS").map_or(120, |n| n.parse().expect("a number"));
     let granule = Duration::from_us(50);
     let options = Options { granularity: granule, effort: 2_000, ..Options::default() };
     let (mut solved, mut failed, mut cheaper) = (0, 0, 0);
