@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use punctual_hold::protocol::{EventKind, File, HeldActor, Report, Wanted};
 use punctual_model::file::ConfigFile;
-use punctual_model::placement::{Slot, SlotPlace};
 use punctual_model::service::{Adjustment, Mode};
 use punctual_model::topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
@@ -25,6 +24,7 @@ use crate::last_good::{LastGood, Start};
 use crate::libvirt::Running;
 use crate::log::{Entry, Kind};
 use crate::registry::Registry;
+use crate::topology::named;
 use crate::varlink::server::{Answers, Failure};
 use crate::view::{self, ActorView, HostView, PoolView, Warning};
 use crate::waits::{KEPT_S, Waits, now_ns};
@@ -215,21 +215,8 @@ impl Core {
         }
         let files = self.files.iter().map(file).collect();
         let interrupts = self.interrupts.wanted();
-        Wanted { files, topology: self.wanted_topology(), actors, interrupts }
-    }
-
-    /// The machine, with those of its devices that a slot names.
-    fn wanted_topology(&self) -> Topology {
-        let is_named = |name: &String| {
-            let of_slot = |slot: &Slot| slot.place == SlotPlace::Interrupts(name.clone());
-            self.registry.config().slots.iter().any(of_slot)
-        };
-        let devices = self.topology.devices.iter().filter(|(name, _)| is_named(name));
-        Topology {
-            processors: self.topology.processors.clone(),
-            devices: devices.map(|(name, device)| (name.clone(), device.clone())).collect(),
-            is_flat: self.topology.is_flat,
-        }
+        let topology = named(&self.topology, self.registry.config());
+        Wanted { files, topology, actors, interrupts }
     }
 
     /// Chooses whom to hold, if other VMs run than the last time.

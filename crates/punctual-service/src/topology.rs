@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use punctual_linux::preflight::parse_cpu_list;
+use punctual_model::placement::{Slot, SlotPlace};
+use punctual_model::service::ServiceConfig;
 use punctual_model::topology::{Device, Processor, Topology};
 
 /// Reads the topology of the machine whose file systems are below `root` (normally `/`).
@@ -95,6 +97,21 @@ fn devices(root: &Path) -> BTreeMap<String, Device> {
     devices
 }
 
+/// The machine, with those of its devices that a slot or a class of the configuration names.
+pub(crate) fn named(topology: &Topology, config: &ServiceConfig) -> Topology {
+    let is_named = |name: &String| {
+        let of_slot = |slot: &Slot| slot.place == SlotPlace::Interrupts(name.clone());
+        let mut of_classes = config.classes.iter().flat_map(|class| class.devices());
+        config.slots.iter().any(of_slot) || of_classes.any(|device| device == name)
+    };
+    let devices = topology.devices.iter().filter(|(name, _)| is_named(name));
+    Topology {
+        processors: topology.processors.clone(),
+        devices: devices.map(|(name, device)| (name.clone(), device.clone())).collect(),
+        is_flat: topology.is_flat,
+    }
+}
+
 /// How a network interface or PCI device is now; one that is not there has no interrupts.
 pub(crate) fn device_of(root: &Path, name: &str) -> Device {
     let directories = [format!("sys/class/net/{name}/device"), format!("sys/bus/pci/devices/{name}")];
@@ -151,6 +168,8 @@ fn number_in(path: &Path) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use punctual_model::file::{ConfigFile, parse_service};
+
     use super::*;
 
     /// A tree of files and links below a directory.
@@ -266,6 +285,20 @@ mod tests {
             assert_eq!(device_of(tree.0.path(), name).numbers, (40..44).collect());
         }
         assert_eq!(device_of(tree.0.path(), "eno7"), Device::default());
+    }
+
+    #[test]
+    fn the_enforcing_process_reads_a_configuration_with_the_devices_that_are_sent_to_it() {
+        let device = |name: &str| (name.to_owned(), Device::default());
+        let names = ["eno6", "eno7", "0000:3b:00.0"];
+        let machine = Topology { devices: names.map(device).into(), is_flat: false, ..Topology::flat(4) };
+        let text =
+            "[slot.net]\ninterrupts = 'eno6'\n[class.disk]\nmatch = [{ interrupts = '0000:3b:00.0' }]\n";
+        let file = ConfigFile { name: "host.toml".into(), bytes: text.into() };
+        let config = parse_service(std::slice::from_ref(&file), &machine).expect("valid here");
+        let sent = named(&machine, &config);
+        assert_eq!(sent.devices, ["eno6", "0000:3b:00.0"].map(device).into());
+        assert_eq!(parse_service(&[file], &sent).expect("valid there"), config);
     }
 
     #[test]
