@@ -287,6 +287,24 @@ until_so 60 vm_is tap.service 'vm["state"] == "held" and vm["kind"] == "unit"'
 until_so 60 vm_is "$scope" 'vm["state"] == "held"'
 grep -q "/$scope/punctual-.*-attached/unit" "/proc/$tool/cgroup" || fail "$(cat /proc/$tool/cgroup)"
 step "enforcement: a service of systemd and a program of punctual exec are held"
+# A disk's interrupts: the kernel manages those of its queues itself, the others go where the class says.
+disk=$(basename "$(readlink -f /sys/block/vda/device/..)")
+affinities() { (cd "/sys/bus/pci/devices/$disk/msi_irqs" && for irq in *; do
+    echo "$irq $(cat "/proc/irq/$irq/smp_affinity_list")"
+done); }
+own=$(awk -v name="$(basename "$(readlink -f /sys/block/vda/device)")-config" '$NF == name { print $1 + 0 }' \
+    /proc/interrupts)
+affinities >affinities.before
+printf '[class.disk]\nmatch = [{ interrupts = "%s" }]\ninterrupts = "host"\npool = "rt"\n' "$disk" \
+    >>$configuration
+systemctl reload punctuald || fail "systemctl reload fails with a class of interrupts"
+is_on_host() { [ "$(cat "/proc/irq/$own/smp_affinity_list")" = 0 ]; }
+until_so 60 is_on_host
+step "enforcement: interrupt $own of $disk is on processor 0; $(wc -l <affinities.before) interrupts"
+punctual status | sed -n '/^interrupts of/,/^$/s/^/    /p'
+echo 0-1 >"/proc/irq/$own/smp_affinity_list"
+until_so 10 is_on_host
+step "enforcement: what another program moved is put back"
 systemctl stop tap.service
 kill "$tool"
 tool_is_gone() { ! punctual status "$scope" >tool.log 2>&1; }
@@ -309,6 +327,7 @@ ended() {
 ended
 same_threads() { state let-go && diff held/threads let-go/threads >threads.diff; }
 until_so 60 same_threads
+affinities | diff affinities.before - || fail "an interrupt is not where it was"
 [ "$(cat /proc/sys/kernel/sched_rt_runtime_us)" = 950000 ] || fail "the kernel's limit is not put back"
 step "enforcement: ended by a reload, and all threads are as before"
 sed -i '1i mode = "enforce"' $configuration
