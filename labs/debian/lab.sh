@@ -6,6 +6,7 @@
 #             running VM of libvirt: doctor, check, a dry run of attach, the hook, the profile for tuned, an
 #             upgrade; then removes and purges it, and compares files, units, groups and the VM's threads
 #             with those before. Fails at the first thing that is not as it should be
+#   rpm [SUITE...]  the same for the .rpm, which Debian's rpm installs, upgrades and erases
 #   service [SUITE...]  the same for the service: its unit, good and broken reloads, two VMs that virsh
 #             starts, their class by name and by metadata, the time from `virsh start` to seen, the hook, the
 #             journal, varlinkctl, users, kills (-9), removal
@@ -20,14 +21,14 @@
 # All but `soak` need mmdebstrap, mke2fs and qemu-system-x86_64, and all need root. A suite's machine is built
 # once, in 2 to 5 minutes, and kept below the target directory; QEMU runs it translated (TCG): `package` takes
 # 5 minutes, `service` 15 or more.
-# environment: DEB (a package that is built already), LAB_MACHINES (where machines are kept), MEMORY_MIB
+# environment: DEB, RPM (packages that are built already), LAB_MACHINES (where machines are kept), MEMORY_MIB
 #              (1536), TIMEOUT_S (1800); of soak: PUNCTUAL (a program that is built already), OUTPUT (a
 #              directory), SCALE (1; 0.01 takes a minute)
 # shellcheck source=labs/lib.sh
 . "$(dirname "$0")/../lib.sh"
 machines=$(realpath -m "${LAB_MACHINES:-${CARGO_TARGET_DIR:-target}/debian}")
 packages=(systemd systemd-sysv dbus apparmor libvirt-daemon-system libvirt-clients qemu-system-x86
-    linux-image-cloud-amd64 procps python3 tuned man-db)
+    linux-image-cloud-amd64 procps python3 tuned man-db rpm)
 
 mirror() {
     # shellcheck disable=SC2016  # The word is for APT.
@@ -101,6 +102,12 @@ in_suites() {
 
 package() { in_suites "$*" labs/debian/package.sh; }
 
+rpm() {
+    need rpmbuild
+    DEB=${RPM:-$(packaging/build.sh rpm --output "$scratch/packages" | tail -1)}
+    in_suites "$*" labs/debian/rpm.sh
+}
+
 service() { in_suites "$*" labs/debian/service.sh labs/debian/starts.py; }
 
 tutorial() { in_suites "$*" labs/debian/tutorial.sh docs/tutorial-libvirt.md docs/tutorial-substation.md; }
@@ -131,6 +138,6 @@ soak() {
 }
 
 case ${1:-} in
-    package | service | tutorial | boots | soak) "$@" ;;
+    package | rpm | service | tutorial | boots | soak) "$@" ;;
     *) usage ;;
 esac
