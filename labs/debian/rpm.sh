@@ -53,7 +53,8 @@ step "upgraded: configuration kept, the service started again"
 rpm --erase punctual
 state erased
 # Directories that belong to Fedora's package filesystem stay, and so does the group.
-same erased '\+punctual:x:[0-9]+:|\+.* /usr/share/(fish(/vendor_completions\.d)?|licenses|zsh/site-functions) '
+others='fish(/vendor_completions\.d)?|licenses|zsh/site-functions'
+same erased "\+punctual:x:[0-9]+:|\+.* /usr/share/($others) "
 virsh --quiet start other
 virsh --quiet destroy other
 step "erased: the machine is as before, but for the group"

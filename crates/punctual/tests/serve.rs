@@ -300,8 +300,8 @@ fn a_vm_is_seen_matched_sampled_and_released() {
 #[test]
 fn a_vm_that_kvm_does_not_run_has_no_hints_and_the_reason_is_shown() {
     let service = Service::start(CLASSES);
-    let _vm = look_alike("punctual-relay-1", AS_VCPU);
-    let seen = service.vm("punctual-relay-1", |vm| vm["hints"]["reason"].is_string());
+    let _vm = look_alike("punctual-relay-9", AS_VCPU);
+    let seen = service.vm("punctual-relay-9", |vm| vm["hints"]["reason"].is_string());
     let reason = seen["hints"]["reason"].as_str().expect("a text");
     let reasons = ["debugfs", "KVM is not loaded", "KVM runs no VM of this process", "PID namespace"];
     assert!(reasons.iter().any(|known| reason.contains(known)), "{reason}");
@@ -309,14 +309,14 @@ fn a_vm_that_kvm_does_not_run_has_no_hints_and_the_reason_is_shown() {
     let why = |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
         command
-            .args(["why", "punctual-relay-1", "--run", "run"])
+            .args(["why", "punctual-relay-9", "--run", "run"])
             .args(args)
             .current_dir(service.folder.path());
         String::from_utf8(command.output().expect("it runs").stdout).expect("text")
     };
     let unwrapped = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = format!("what KVM counts is not known: {}", unwrapped(reason.to_owned()));
-    let one = String::from_utf8(service.status(&["punctual-relay-1"]).stdout).expect("text");
+    let one = String::from_utf8(service.status(&["punctual-relay-9"]).stdout).expect("text");
     for text in [why(&[]), one] {
         assert!(unwrapped(text.clone()).contains(&line), "{line} is missing in:\n{text}");
     }
