@@ -181,8 +181,11 @@ impl Loaded {
                     links.push(link);
                     spins = if is_of_kvm { Spins::Counted } else { spins };
                 }
-                // The kernel is built without kprobes, or locked down.
-                Err(error) if is_of_kvm => spins = Spins::Refused(failed(error).to_string()),
+                // The kernel has no kprobes, is locked down, or permits them to other capabilities than those
+                // that the other programs need.
+                Err(error) if is_of_kvm => {
+                    spins = Spins::Refused(format!("the kernel refuses a probe of KVM: {error}"));
+                }
                 Err(error) => return Err(failed(error)),
             }
         }
