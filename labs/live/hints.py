@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from guest import Guest
+
 GUESTS = (("shared", (1, 1)), ("apart", (0, 1)), ("three", (1, 1, 1)))
 LOADS = "computing pipe tlb membarrier mutex paused-spinlock".split()
 # Each counter of debugfs with its name in `punctual why`.
@@ -33,44 +35,14 @@ COUNTERS = {
 DEBUGFS = Path("/sys/kernel/debug/kvm")
 
 
-class Machine:
+class Machine(Guest):
     def __init__(self, kernel, initrd, name, processors):
-        self.process = subprocess.Popen(
-            ["qemu-system-x86_64", "-accel", "kvm", "-cpu", "host", "-smp", str(len(processors)), "-m", "256"]
-            + ["-nodefaults"]
-            + ["-name", f"guest={name},debug-threads=on", "-display", "none", "-no-reboot"]
-            + ["-serial", "stdio", "-kernel", kernel, "-initrd", initrd]
-            + ["-append", "console=ttyS0 quiet tsc=reliable nowatchdog panic=-1"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        os.set_blocking(self.process.stdout.fileno(), False)
-        self.text, self.threads = b"", len(processors)
-        if not self.line_with(b"ready", 240):
-            sys.exit(f"the guest does not boot: {self.text.decode(errors='replace')}")
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        threads = {int(task.name): (task / "comm").read_text() for task in tasks.iterdir()}
-        vcpus = [thread for thread, comm in threads.items() if comm.startswith("CPU ")]
-        for thread in threads:
+        options = ["-accel", "kvm", "-cpu", "host", "-smp", str(len(processors))]
+        super().__init__(name, kernel, initrd, (options, ""), 240)
+        for thread in self.threads:
             os.sched_setaffinity(thread, {0})
-        for thread, processor in zip(sorted(vcpus), processors, strict=True):
+        for thread, processor in zip(self.vcpus, processors, strict=True):
             os.sched_setaffinity(thread, {processor})
-
-    def line_with(self, word, seconds):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.text += self.process.stdout.read() or b""
-            *lines, rest = self.text.split(b"\n")
-            if found := [line for line in lines if line.startswith(word)]:
-                self.text = rest
-                return found[0].decode()
-            time.sleep(0.02)
-        return None
-
-    def work(self, load, ms):
-        self.process.stdin.write(f"{load} {ms} {self.threads}\n".encode())
-        self.process.stdin.flush()
-        answer = self.line_with(b"done " + load.encode() + b" ", ms / 1000 + 60)
-        return [int(word) for word in answer.split()[2:]] if answer else None
 
     def counters(self):
         (directory,) = DEBUGFS.glob(f"{self.process.pid}-*")
@@ -118,9 +90,9 @@ def look(service, machine, name, ms):
     heads = ["load", "operations", "spins", *COUNTERS.values()]
     print(" | ".join(heads))
     for load in LOADS:
-        if load == "pipe" and machine.threads > 2:
+        if load == "pipe" and len(machine.vcpus) > 2:
             continue
-        done = machine.work(load, ms)
+        done = machine.operations(load, ms, len(machine.vcpus), 60)
         told_now, counted_now = settled(service, machine, name)
         spins = ["-" if None in pair else pair[1] - pair[0] for pair in zip(told["spins"], told_now["spins"])]
         of_service = [since(told_now, told, counter) for counter in COUNTERS.values()]

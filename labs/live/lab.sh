@@ -185,42 +185,38 @@ waits_bpf() {
         "$(realpath "$tests")" "$debug/examples/waits-cost" "$vm" "${1:-10}"
 }
 
-hints() {
-    local ms=${1:-3000} lab=$PWD/target/lab kernel=$PWD/target/lab/bookworm-cloud folder=$PWD/target/lab/hints
+# smp_guest INITRD: packs smp-guest.c there; $image is Debian's kernel for it, and $punctual is built.
+smp_guest() {
+    local lab=$PWD/target/lab kernel=$PWD/target/lab/bookworm-cloud
     need cc cpio qemu-system-x86_64 python3
     build_punctual
     # shellcheck source=labs/debian.sh
     . labs/debian.sh
     if [ ! -d "$kernel" ]; then
-        echo "hints: fetching Debian's kernel ..." >&2
+        echo "fetching Debian's kernel for the guest ..." >&2
         fetch_kernel bookworm "$kernel" cloud || skip "Debian's kernel cannot be fetched here"
     fi
-    mkdir -p "$scratch/root/dev" "$folder"
+    image=$(find "$kernel" -name 'vmlinuz*' -type f -print -quit)
+    mkdir -p "$scratch/root/dev"
     cc -O2 -static -pthread -Wall -Wextra -o "$scratch/root/init" labs/live/smp-guest.c
-    pack "$scratch/root" >"$folder/initrd"
+    pack "$scratch/root" >"$1"
+}
+
+hints() {
+    local image folder=$PWD/target/lab/hints
+    mkdir -p "$folder"
+    smp_guest "$folder/initrd"
     # shellcheck disable=SC2016  # The machine expands it.
     TIMEOUT_S=1200 labs/lab kernel run bash -c 'mount -t debugfs none /sys/kernel/debug && exec "$@"' hints \
-        python3 labs/live/hints.py "$punctual" "$(find "$kernel" -name 'vmlinuz*' -type f -print -quit)" \
-        "$folder/initrd" "$ms"
+        python3 labs/live/hints.py "$punctual" "$image" "$folder/initrd" "${1:-3000}"
 }
 
 smp() {
-    local rounds=${1:-3} ms=${2:-1000} lab=$PWD/target/lab kernel=$PWD/target/lab/bookworm-cloud
+    local rounds=${1:-3} ms=${2:-1000} image
     shift $(($# < 2 ? $# : 2))
     [ $# -gt 0 ] || set -- deferrable periodic polling sporadic rtds sedf credit fixed-priority edf
-    need cc cpio qemu-system-x86_64 python3
-    build_punctual
-    # shellcheck source=labs/debian.sh
-    . labs/debian.sh
-    if [ ! -d "$kernel" ]; then
-        echo "smp: fetching Debian's kernel ..." >&2
-        fetch_kernel bookworm "$kernel" cloud || skip "Debian's kernel cannot be fetched here"
-    fi
-    mkdir -p "$scratch/root/dev"
-    cc -O2 -static -pthread -Wall -Wextra -o "$scratch/root/init" labs/live/smp-guest.c
-    pack "$scratch/root" >"$scratch/initrd"
-    python3 labs/live/smp.py "$punctual" "$(find "$kernel" -name 'vmlinuz*' -type f -print -quit)" \
-        "$scratch/initrd" "$rounds" "$ms" "$@"
+    smp_guest "$scratch/initrd"
+    python3 labs/live/smp.py "$punctual" "$image" "$scratch/initrd" "$rounds" "$ms" "$@"
 }
 
 offline() {

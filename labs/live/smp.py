@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from guest import Guest
+
 LOADS = "computing pipe tlb membarrier interrupt exec directory spin-barrier spinlock mutex".split()
 HANG_S = 10
 HOLDS = "hold-spinlock hold-mutex".split()
@@ -26,39 +28,17 @@ GOAL = 0.8
 CLOSE = 0.15
 
 
-class Machine:
+class Machine(Guest):
     def __init__(self, kernel, initrd):
-        self.process = subprocess.Popen(
-            ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "256", "-nodefaults"]
-            + ["-name", "smp,debug-threads=on", "-display", "none", "-no-reboot", "-serial", "stdio"]
-            + ["-kernel", kernel, "-initrd", initrd]
-            + ["-append", "console=ttyS0 quiet tsc=reliable nowatchdog panic=-1 idle=halt"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )
-        os.set_blocking(self.process.stdout.fileno(), False)
-        self.text = b""
-        if not self.line_with(b"ready", 60):
-            sys.exit("the guest does not boot")
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        threads = {int(task.name): (task / "comm").read_text() for task in tasks.iterdir()}
-        self.vcpus = [thread for thread, name in threads.items() if name.startswith("CPU ")]
-        assert len(self.vcpus) == 2, threads
-        for thread in threads:
+        options = (["-accel", "tcg,thread=multi", "-smp", "2"], "idle=halt")
+        super().__init__("smp", kernel, initrd, options, 60)
+        assert len(self.vcpus) == 2, self.threads
+        for thread in self.threads:
             os.sched_setaffinity(thread, {1 if thread in self.vcpus else 0})
 
     def place(self, *processors):
         for thread, processor in zip(self.vcpus, processors):
             os.sched_setaffinity(thread, {processor})
-
-    def line_with(self, word, seconds):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.text += self.process.stdout.read() or b""
-            *lines, self.text = self.text.split(b"\n")
-            if found := [line for line in lines if line.startswith(word)]:
-                return found[0].decode()
-            time.sleep(0.005)
-        return None
 
     def used_s(self):
         times = [Path(f"/proc/{thread}/schedstat").read_text().split()[0] for thread in self.vcpus]
@@ -67,10 +47,8 @@ class Machine:
     def work(self, load, ms, threads=2):
         """Operations of each thread for a second of the vCPUs' processor time; None for a hang."""
         before = self.used_s()
-        self.process.stdin.write(f"{load} {ms:.0f} {threads}\n".encode())
-        self.process.stdin.flush()
-        answer = self.line_with(b"done " + load.encode() + b" ", ms / 1000 + HANG_S)
-        if answer is None or min(counts := [int(word) for word in answer.split()[2:]][:threads]) == 0:
+        counts = self.operations(load, ms, threads, HANG_S)
+        if counts is None or min(counts := counts[:threads]) == 0:
             return None
         used = self.used_s() - before
         return [count / used for count in counts]
